@@ -1,0 +1,61 @@
+#include <burin/ops/common/check.h>
+#include <burin/runtime/dispatch.h>
+
+namespace burin {
+
+void throw_dtype_not_supported(std::string_view op, DType dtype) {
+  throw DTypeError(fmt::format("{}: {} is not supported", op, name(dtype)));
+}
+
+namespace ops {
+
+void check_device(std::string_view op, const Context& ctx, std::initializer_list<NamedTensor> tensors) {
+  for (const auto& [label, tensor] : tensors) {
+    BURIN_CHECK(tensor.defined(), ShapeError, "{}: {} is undefined", op, label);
+    BURIN_CHECK(tensor.device() == ctx.device(), DeviceError, "{}: {} is on {}, the context on {}", op, label,
+                name(tensor.device()), name(ctx.device()));
+  }
+}
+
+void check_same_dtype(std::string_view op, std::initializer_list<NamedTensor> tensors) {
+  const NamedTensor& first = *tensors.begin();
+  for (const auto& [label, tensor] : tensors)
+    BURIN_CHECK(tensor.dtype() == first.tensor.dtype(), DTypeError, "{}: {} is {}, {} is {}", op, first.name,
+                name(first.tensor.dtype()), label, name(tensor.dtype()));
+}
+
+void check_output(std::string_view op, const Tensor& out, const TensorSpec& expected,
+                  std::initializer_list<NamedTensor> inputs) {
+  BURIN_CHECK(out.defined(), ShapeError, "{}: the output is undefined", op);
+  BURIN_CHECK(out.device() == expected.device, DeviceError, "{}: the output is on {} and must be on {}", op,
+              name(out.device()), name(expected.device));
+  BURIN_CHECK(out.dtype() == expected.dtype, DTypeError, "{}: the output is {} and must be {}", op,
+              name(out.dtype()), name(expected.dtype));
+  BURIN_CHECK(out.shape() == expected.shape, ShapeError, "{}: the output has shape {} and must have {}", op,
+              out.shape(), expected.shape);
+  BURIN_CHECK(!out.has_internal_overlap(), ShapeError,
+              "{}: the output has internal overlap (strides {} of shape {})", op, to_string(out.strides()),
+              out.shape());
+  BURIN_CHECK(out.is_dense_in(Layout::contiguous) || out.is_dense_in(Layout::channels_last), ShapeError,
+              "{}: the output must be dense; it has strides {} of shape {}", op, to_string(out.strides()),
+              out.shape());
+  for (const auto& [label, tensor] : inputs)
+    BURIN_CHECK(!may_overlap(out, tensor), ShapeError, "{}: the output aliases {}", op, label);
+}
+
+Backend choose(std::string_view op, const Context& ctx, std::initializer_list<Candidate> libraries) {
+  if (ctx.device().is_cpu()) return Backend::cpu;
+  const Backend preferred = ctx.preferred();
+  if (preferred == Backend::cuda) return preferred;
+  for (const Candidate& library : libraries) {
+    if (preferred == Backend::automatic ? library.serves : preferred == library.backend) {
+      BURIN_CHECK(library.serves, UnsupportedError, "{}: {} cannot serve this call: {}", op,
+                  name(library.backend), library.reason);
+      return library.backend;
+    }
+  }
+  return Backend::cuda;
+}
+
+}  // namespace ops
+}  // namespace burin

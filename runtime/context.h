@@ -1,0 +1,77 @@
+#pragma once
+
+#include <burin/runtime/backend.h>
+#include <burin/runtime/device.h>
+#include <burin/runtime/export.h>
+#include <burin/runtime/memory/memory_resource.h>
+#include <burin/runtime/stream.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+namespace burin {
+
+class PlanCache;
+class ThreadPool;
+namespace detail {
+class Libraries;
+}
+
+/// What precision f32 operators may trade for speed. f16 and bf16 operators always accumulate in f32.
+struct Precision {
+  bool allow_tf32 =
+      false;  // CUDA only: products of f32 tensors may round their inputs to 10 bits of mantissa
+};
+
+struct ContextOptions {
+  int threads = 0;  // CPU threads, the caller's included; 0: one per core this process may use
+  std::shared_ptr<ThreadPool> pool;        // shared between contexts; made from `threads` if absent
+  std::shared_ptr<MemoryResource> memory;  // of the context's device; a resource of its own if absent
+  std::optional<Stream> stream;            // a stream of its own if absent
+  Precision precision;
+  bool autotune = false;  // measure the candidates of each new shape once, instead of trusting heuristics
+  std::size_t plan_capacity = 512;  // plans kept, least recently used dropped first
+};
+
+/// Everything an operator needs besides its tensors, and the first argument of each: device, stream, memory,
+/// library handles, plans, precision. Cheap; made and destroyed by scope; used by one thread at a time (make
+/// one a thread, and share memory and pool through the options). Tensors may outlive the context they came
+/// from.
+class BURIN_API Context {
+ public:
+  /// Throws DeviceError, with the reason, if the device cannot be used, or if an option is of another device.
+  explicit Context(Device device = Device::cpu(), ContextOptions options = {});
+  ~Context();
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+
+  Device device() const noexcept;
+  StreamView stream() const noexcept;
+  const std::shared_ptr<MemoryResource>& memory() const noexcept;
+  const Precision& precision() const noexcept;
+  void set_precision(Precision precision) noexcept;
+  bool autotune() const noexcept;
+  void set_autotune(bool on) noexcept;
+
+  /// Operators that have this backend use it, and throw UnsupportedError for what it cannot do; those that do
+  /// not have it choose as usual. `automatic` ends the preference. Throws UnsupportedError if the backend is
+  /// not of this device or not built.
+  void prefer(Backend backend);
+  Backend preferred() const noexcept;
+
+  /// Waits until everything queued on the context's stream has finished. Throws CudaError.
+  void synchronize() const { stream().synchronize(); }
+
+  // For operators
+  // ---------------------------------------------------------------------------------------------------
+  ThreadPool& threads();
+  PlanCache& plans();
+  detail::Libraries& libraries();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace burin

@@ -1,0 +1,44 @@
+#pragma once
+// Private: what the device-independent runtime asks of CUDA, without a type of CUDA's. Every call switches to
+// the device and back, throws CudaError, DeviceError or OutOfMemory, and leaves CUDA's last error clear.
+
+#include <burin/runtime/device.h>
+#include <burin/runtime/random.h>
+#include <burin/runtime/stream.h>
+#include <burin/runtime/strided.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace burin::cuda {
+
+CudaAvailability availability() noexcept;
+std::string model_name(int device);
+void synchronize_device(int device);
+
+void* create_stream(int device, int priority);
+void destroy_stream(int device, void* stream) noexcept;
+bool is_stream_idle(int device, void* stream);
+void synchronize_stream(int device, void* stream);
+void stream_wait_event(int device, void* stream, void* event);
+
+void* create_event(int device, bool timing);
+void destroy_event(int device, void* event) noexcept;
+void record_event(int device, void* event, void* stream);
+bool is_event_done(int device, void* event);
+void synchronize_event(int device, void* event);
+double event_elapsed_ms(int device, void* first, void* later);
+
+// Queued on the stream; addresses are the device's or, for copy_bytes, of any kind.
+void copy_bytes(StreamView stream, void* dst, const void* src, std::size_t bytes);
+void copy_strided(StreamView stream, DType dst_dtype, void* dst, DType src_dtype, const void* src,
+                  const StridedLoop<2>& loop);  // operand 0 is dst
+void fill(StreamView stream, DType dtype, void* dst, std::int64_t count, double value);
+void arange(StreamView stream, DType dtype, void* dst, std::int64_t count, double begin, double step);
+void uniform(StreamView stream, DType dtype, void* dst, std::int64_t count, Philox random, float low,
+             float high);
+void normal(StreamView stream, DType dtype, void* dst, std::int64_t count, Philox random, float mean,
+            float stddev);
+
+}  // namespace burin::cuda

@@ -1,0 +1,30 @@
+#include <burin/runtime/check.h>
+#include <burin/runtime/memory/memory_resource.h>
+
+#include <new>
+
+namespace burin {
+namespace {
+
+class CpuResource final : public MemoryResource {
+ public:
+  void* allocate(std::size_t bytes, StreamView) override {
+    if (bytes == 0) return nullptr;
+    void* data = ::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow);
+    if (!data)
+      throw OutOfMemory(fmt::format("{} bytes of host memory could not be allocated", bytes),
+                        {.requested = bytes});
+    return data;
+  }
+  void deallocate(void* data, std::size_t, StreamView) noexcept override {
+    ::operator delete (data, std::align_val_t{kAlignment});
+  }
+  Device device() const noexcept override { return Device::cpu(); }
+  MemoryKind kind() const noexcept override { return MemoryKind::host; }
+};
+
+}  // namespace
+
+std::shared_ptr<MemoryResource> make_cpu_resource() { return std::make_shared<CpuResource>(); }
+
+}  // namespace burin

@@ -1,0 +1,112 @@
+#include <burin/runtime/buffer.h>
+#include <burin/runtime/check.h>
+#include <burin/runtime/config.h>
+#include <burin/runtime/cuda/cuda_calls.h>
+#include <burin/runtime/stream.h>
+#include <burin/runtime/stream_state.h>
+
+#include <utility>
+
+namespace burin {
+namespace detail {
+namespace {
+
+std::uint64_t next_stream_id() {
+  static std::atomic<std::uint64_t> next{
+      1};  // a counter only: ids must differ between all streams of the process
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+StreamState::StreamState(Device device_in, void* handle, bool owned)
+    : device(device_in), native_handle(handle), id(next_stream_id()), owned_(owned) {}
+
+StreamState::~StreamState() {
+  if constexpr (kHasCuda) {
+    // What the GPU may still read must not be given back: wait for it, and keep it for ever if that fails.
+    for (Retained& retained : retained_) {
+      try {
+        retained.done.synchronize();
+      } catch (...) {
+        new std::shared_ptr<Buffer>(std::move(retained.buffer));
+      }
+    }
+    if (owned_) cuda::destroy_stream(device.index, native_handle);
+  }
+}
+
+void StreamState::retain(std::shared_ptr<Buffer> buffer) {
+  if (device.is_cpu()) return;
+  Event done(device, EventOptions{.timing = false});
+  done.record(StreamView(this));
+  const std::lock_guard lock(mutex_);
+  retained_.push_back({std::move(done), std::move(buffer)});
+}
+
+void StreamState::release_finished() {
+  std::deque<Retained> finished;  // destroyed after the lock is gone: a buffer's deleter is the caller's code
+  const std::lock_guard lock(mutex_);
+  while (!retained_.empty() && retained_.front().done.is_done()) {
+    finished.push_back(std::move(retained_.front()));
+    retained_.pop_front();
+  }
+}
+
+}  // namespace detail
+
+Device StreamView::device() const { return state_->device; }
+void* StreamView::native_handle() const { return state_->native_handle; }
+std::uint64_t StreamView::id() const { return state_->id; }
+std::shared_ptr<detail::StreamState> StreamView::share() const { return state_->shared_from_this(); }
+
+bool StreamView::is_idle() const {
+  if constexpr (kHasCuda)
+    if (device().is_cuda()) return cuda::is_stream_idle(device().index, native_handle());
+  return true;
+}
+
+void StreamView::synchronize() const {
+  if constexpr (kHasCuda)
+    if (device().is_cuda()) {
+      cuda::synchronize_stream(device().index, native_handle());
+      state_->release_finished();
+    }
+}
+
+void StreamView::wait(const Event& event) const {
+  BURIN_CHECK(event.is_recorded(), Error, "stream.wait: the event was never recorded");
+  if constexpr (kHasCuda) {
+    if (device().is_cuda() && event.device().is_cuda()) {
+      cuda::stream_wait_event(device().index, native_handle(), event.native_handle());
+    } else {
+      event.synchronize();  // one of the two sides is the host, which has no queue to wait in
+    }
+  }
+}
+
+void StreamView::retain(std::shared_ptr<Buffer> buffer) const { state_->retain(std::move(buffer)); }
+
+Stream::Stream(Device device, int priority) {
+  if (device.is_cpu()) {
+    state_ = std::make_shared<detail::StreamState>(device, nullptr, false);
+    return;
+  }
+  if constexpr (kHasCuda) {
+    struct Destroy {
+      int device;
+      void operator()(void* stream) const noexcept { cuda::destroy_stream(device, stream); }
+    };
+    std::unique_ptr<void, Destroy> handle(cuda::create_stream(device.index, priority), Destroy{device.index});
+    state_ = std::make_shared<detail::StreamState>(device, handle.get(), true);
+    static_cast<void>(handle.release());
+  } else {
+    throw DeviceError(fmt::format("a stream on {}: {}", name(device), cuda_availability().reason));
+  }
+}
+
+Stream Stream::wrap(Device device, void* native_handle) {
+  return Stream(std::make_shared<detail::StreamState>(device, native_handle, false));
+}
+
+}  // namespace burin
