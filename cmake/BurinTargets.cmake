@@ -24,12 +24,6 @@ function(burin_compile_options target)
   endif()
 endfunction()
 
-# Links libraries that no public header shows. Their include paths stay private; consumers of a static Burin link them
-# through the installed package.
-function(burin_private_link target)
-  target_link_libraries(${target} PRIVATE ${ARGN})
-endfunction()
-
 # Adds sources, given relative to the calling folder, to the library; .cu files only where CUDA is built.
 function(burin_sources)
   foreach(source ${ARGN})

@@ -1,0 +1,17 @@
+#pragma once
+
+/// All of Burin's public interface.
+
+#include <burin/io/idx.h>
+#include <burin/io/image.h>
+#include <burin/io/npy.h>
+#include <burin/io/safetensors.h>
+#include <burin/nn/models/resnet.h>
+#include <burin/nn/models/sample_cnn.h>
+#include <burin/ops/op_list.h>
+#include <burin/runtime/context.h>
+#include <burin/runtime/copy.h>
+#include <burin/runtime/error.h>
+#include <burin/runtime/event.h>
+#include <burin/runtime/random.h>
+#include <burin/runtime/tensor.h>

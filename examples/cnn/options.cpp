@@ -1,0 +1,60 @@
+#include "options.h"
+
+#include <burin/burin.h>
+
+#include <cstdlib>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+namespace cnn {
+
+Options parse_options(int argc, char** argv) {
+  const std::string data = BURIN_CNN_DATA;
+  Options options{.weights = data + "/sample_cnn.safetensors",
+                  .images = data + "/data/test-images-idx3-ubyte.gz",
+                  .labels = data + "/data/test-labels-idx1-ubyte.gz"};
+  std::string device;
+
+  CLI::App app("Classifies handwritten digits with Burin's sample CNN.", "cnn");
+  app.add_option("--device", device, "cpu, cuda or cuda:N (default: a GPU if there is one)")
+      ->check([](const std::string& text) {
+        try {
+          burin::Device::parse(text);
+          return std::string();
+        } catch (const burin::Error& error) {
+          return std::string(error.what());
+        }
+      });
+  app.add_option("--batch", options.batch, "digits a forward pass")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--precision", options.precision, "f32, tf32 (CUDA), f16 or bf16")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Precision>{{"f32", Precision::f32},
+                                                                           {"tf32", Precision::tf32},
+                                                                           {"f16", Precision::f16},
+                                                                           {"bf16", Precision::bf16}}))
+      ->default_str("f32");
+  app.add_option("--threads", options.threads, "CPU threads (default: one per core)")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--weights", options.weights, "trained weights (safetensors)")->capture_default_str();
+  auto* images = app.add_option("--images", options.images,
+                                "images of another set, in IDX form, gzip-compressed or not");
+  auto* labels = app.add_option("--labels", options.labels, "its labels");
+  images->needs(labels);
+  labels->needs(images);
+  app.add_option("--image", options.image,
+                 "one PNG or JPEG of a digit, of any size, light on dark or dark on light")
+      ->excludes(images);
+  app.add_option("--json", options.json_path, "also write the results to this file");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error) == 0 ? 0 : 2);
+  }
+  if (!device.empty()) options.device = burin::Device::parse(device);
+  return options;
+}
+
+}  // namespace cnn

@@ -1,0 +1,144 @@
+#include "report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace cnn {
+namespace {
+
+constexpr int kBarWidth = 40;
+
+/// Two rows of pixels in one row of text, as characters get denser with the ink.
+std::string text_row(const std::array<std::uint8_t, kPixels>& digit, std::int64_t row) {
+  constexpr std::string_view kRamp = " .:-=+*#%@";
+  std::string text;
+  for (std::int64_t column = 0; column < kSide; ++column) {
+    const auto at = static_cast<std::size_t>(row * kSide + column);
+    const int ink = (digit[at] + digit[at + kSide]) / 2;
+    text += kRamp[static_cast<std::size_t>(ink) * (kRamp.size() - 1) / 255];
+  }
+  return text;
+}
+
+}  // namespace
+
+double Results::percentile_ms(double percent) const {
+  if (batch_ms.empty()) return 0;
+  std::vector<double> sorted = batch_ms;
+  std::sort(sorted.begin(), sorted.end());
+  const double rank = std::ceil(percent / 100 * static_cast<double>(sorted.size()));
+  return sorted[static_cast<std::size_t>(std::max(rank - 1, 0.0))];
+}
+
+Progress::Progress(std::int64_t total) : total_(total), visible_(isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (visible_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::show(std::int64_t done) {
+  const int filled = total_ == 0 ? kBarWidth : static_cast<int>(done * kBarWidth / total_);
+  if (!visible_ || filled == shown_) return;
+  shown_ = filled;
+  fmt::print(stderr, "\r[{:<{}}] {} of {}", std::string(static_cast<std::size_t>(filled), '#'), kBarWidth,
+             done, total_);
+  std::fflush(stderr);
+}
+
+void draw_digits(const std::vector<std::array<std::uint8_t, kPixels>>& digits,
+                 const std::vector<Prediction>& predictions, const std::vector<int>& labels) {
+  for (std::int64_t row = 0; row + 1 < kSide; row += 2) {
+    std::string line;
+    for (const auto& digit : digits) line += text_row(digit, row) + "  ";
+    line.erase(line.find_last_not_of(' ') + 1);
+    fmt::print("{}\n", line);
+  }
+  std::string answers;
+  std::string truth;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    std::string answer;
+    for (const int digit : predictions[i].top3())
+      answer += fmt::format("{} {:.1f}%  ", digit,
+                            100 * predictions[i].probabilities[static_cast<std::size_t>(digit)]);
+    answers += fmt::format("{:<30}", answer);
+    if (labels[i] >= 0)
+      truth += fmt::format("{:<30}", fmt::format("label {}{}", labels[i],
+                                                 labels[i] == predictions[i].digit() ? "" : " (wrong)"));
+  }
+  answers.erase(answers.find_last_not_of(' ') + 1);
+  truth.erase(truth.find_last_not_of(' ') + 1);
+  fmt::print("{}\n", answers);
+  if (!truth.empty()) fmt::print("{}\n", truth);
+  fmt::print("\n");
+}
+
+void print_results(const Results& results, std::int64_t batch) {
+  struct Confused {
+    std::int64_t times;
+    std::size_t label, answer;
+  };
+  std::vector<Confused> confused;
+  for (std::size_t label = 0; label < kClasses; ++label)
+    for (std::size_t answer = 0; answer < kClasses; ++answer)
+      if (label != answer && results.confusion[label][answer] > 0)
+        confused.push_back({results.confusion[label][answer], label, answer});
+  std::stable_sort(confused.begin(), confused.end(),
+                   [](const Confused& a, const Confused& b) { return a.times > b.times; });
+
+  fmt::print("accuracy: {:.2f} % ({} of {})\n", results.accuracy_percent(), results.right, results.count);
+  if (!confused.empty()) {
+    fmt::print("most confused:");
+    const std::size_t shown = std::min<std::size_t>(confused.size(), 5);
+    for (std::size_t i = 0; i < shown; ++i)
+      fmt::print("{} {} read as {} ({}x)", i == 0 ? "" : ",", confused[i].label, confused[i].answer,
+                 confused[i].times);
+    fmt::print("\n");
+  }
+  fmt::print("throughput: {:.0f} digits/s\n", results.digits_per_second());
+  fmt::print(
+      "latency of a batch of {}, host to host: median {:.3f} ms, p90 {:.3f} ms, p99 {:.3f} ms ({} batches)\n",
+      batch, results.percentile_ms(50), results.percentile_ms(90), results.percentile_ms(99),
+      results.batch_ms.size());
+}
+
+void write_json(const std::string& path, const Results& results, const Options& options,
+                Classifier& classifier) {
+  const nlohmann::ordered_json json = {
+      {"device", burin::name(classifier.device())},
+      {"device_description", burin::description(classifier.device())},
+      {"device_reason", classifier.device_reason()},
+      {"precision", name(options.precision)},
+      {"batch", options.batch},
+      {"count", results.count},
+      {"right", results.right},
+      {"accuracy_percent", results.accuracy_percent()},
+      {"confusion", results.confusion},
+      {"digits_per_second", results.digits_per_second()},
+      {"batch_latency_ms",
+       {{"median", results.percentile_ms(50)},
+        {"p90", results.percentile_ms(90)},
+        {"p99", results.percentile_ms(99)}}},
+  };
+  std::ofstream file(path);
+  file << json.dump(2) << "\n";
+  file.close();
+  if (!file) throw burin::FileError(path, -1, "", "could not be written");
+}
+
+std::string name(Precision precision) {
+  switch (precision) {
+    case Precision::f32: return "f32";
+    case Precision::tf32: return "tf32";
+    case Precision::f16: return "f16";
+    case Precision::bf16: return "bf16";
+  }
+  return "?";
+}
+
+}  // namespace cnn
