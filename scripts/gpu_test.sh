@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# On a machine with a GPU: builds, runs every test on it, the operator suites under compute-sanitizer (memcheck and
+# racecheck, with shorter sweeps), the digit runner on CPU and GPU, and the benchmarks; writes a results page and the logs.
+# Installs nothing and needs no network.
+#   scripts/gpu_test.sh [--out DIR] [--headers DIR] [--steps LIST]
+#     --out DIR      where the page and the logs go (default: build/gpu)
+#     --headers DIR  a folder of header-only packages that the machine lacks (searched as if it were /usr/include)
+#     --steps LIST   of build,test,sanitize,runner,bench,compare (default: all)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=$PWD/build/gpu
+headers=
+steps=build,test,sanitize,runner,bench,compare
+while [ $# -gt 0 ]; do
+  case $1 in
+    --out) out=$2 ;;
+    --headers) headers=$(realpath "$2") ;;
+    --steps) steps=$2 ;;
+    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+mkdir -p "$out"
+build=$PWD/build/release
+status=0
+wants() { [[ ,$steps, == *,$1,* ]]; }
+step() {  # step NAME COMMAND...: runs it with its output in a log, and remembers failure
+  local name=$1 start=$SECONDS
+  shift
+  "$@" >"$out/$name.log" 2>&1
+  local rc=$?
+  echo "$name: $([ $rc -eq 0 ] && echo ok || echo "FAILED ($rc)"), $((SECONDS - start)) s" | tee -a "$out/steps.txt"
+  [ $rc -eq 0 ] || { status=1; grep -aE 'error|FAILED|Failure|what\(\)' "$out/$name.log" | head -n 30; }
+  return $rc
+}
+
+: >"$out/steps.txt"
+if wants build; then
+  configure=(cmake --preset release -DBURIN_CUDA=ON)
+  [ -n "$headers" ] && configure+=("-DCMAKE_PREFIX_PATH=$headers" "-DCMAKE_CXX_FLAGS=-isystem $headers/include")
+  step configure "${configure[@]}" && step build cmake --build build/release -j "$(nproc)" || exit 1
+fi
+
+if wants test; then
+  rm -rf "$out/xml"
+  GTEST_OUTPUT=xml:$out/xml/ step test ctest --test-dir build/release -j 4 --output-on-failure -E '^install$'
+  python3 scripts/count_tests.py "$out/xml" | tee "$out/counts.txt"
+fi
+
+if wants sanitize; then
+  for tool in memcheck racecheck; do
+    : >"$out/$tool.txt"
+    for suite in "$build"/tests/{conv2d,conv2d_cases,gemm,matmul,linear,max_pool2d,avg_pool2d,softmax,argmax,activation,binary,batch_norm,concat,cast,copy,random}_test; do
+      [ -x "$suite" ] || continue
+      BURIN_TEST_SWEEP=40 step "$tool-$(basename "$suite")" timeout 120 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+        "$suite" --gtest_brief=1 --gtest_filter='*cuda*:*Cuda*:*cublaslt*:*cudnn*:-*C14*:*C15*:*Huge*'
+      echo "$(basename "$suite"): $(grep -aE 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$tool-$(basename "$suite").log" | tail -n 1)" >>"$out/$tool.txt"
+    done
+    cat "$out/$tool.txt"
+  done
+fi
+
+if wants runner; then
+  for precision in f32 tf32 f16 bf16; do
+    step "runner-cuda-$precision" "$build/examples/cnn/cnn" --device cuda --precision "$precision" --json "$out/runner-cuda-$precision.json"
+  done
+  step runner-cpu-f32 "$build/examples/cnn/cnn" --device cpu --json "$out/runner-cpu-f32.json"
+  grep -h accuracy: "$out"/runner-*.log
+fi
+
+if wants bench; then
+  step bench-model "$build/bench/model_bench" --benchmark_repetitions=5 --benchmark_min_time=0.2 --benchmark_report_aggregates_only=true \
+    --benchmark_out="$out/model.json" --benchmark_out_format=json
+  step bench-layers "$build/bench/resnet50_layer_bench" --benchmark_repetitions=3 --benchmark_min_time=0.02 \
+    --benchmark_report_aggregates_only=true --benchmark_out="$out/layers.json" --benchmark_out_format=json
+fi
+
+wants compare && step compare-pytorch python3 bench/compare_pytorch.py --burin-bench "$build/bench/model_bench"
+
+python3 scripts/results_page.py "$out" >"$out/results.md" && echo "page: $out/results.md"
+exit "$status"
