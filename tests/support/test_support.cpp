@@ -124,6 +124,11 @@ Random::Random(std::uint64_t salt) {
   ::testing::Test::RecordProperty("seed", std::to_string(seed_));
 }
 
+int sweep(int usual) {
+  const char* given = std::getenv("BURIN_TEST_SWEEP");
+  return given ? std::atoi(given) : usual;
+}
+
 std::vector<double> Random::reals(std::int64_t count, double low, double high) {
   std::vector<double> values(static_cast<std::size_t>(count));
   for (double& value : values) value = real(low, high);

@@ -100,6 +100,9 @@ class Random {
   std::mt19937_64 engine_;
 };
 
+/// How many cases a random sweep runs: `usual`, or BURIN_TEST_SWEEP if that is set (for slow tools).
+int sweep(int usual);
+
 /// The same values under other strides: dense, channels-last (rank 4), a slice of a larger tensor with a
 /// step, reversed axis order in memory.
 enum class Variant { contiguous, channels_last, sliced, permuted };
