@@ -9,6 +9,9 @@ function(burin_compile_options target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   endif()
 
+  # As an option: CMake 3.25 knows no C++20 for nvcc.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+
   set(arch ${BURIN_CPU_ARCH})
   if(NOT arch AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
     set(arch x86-64-v3)

@@ -1,0 +1,88 @@
+#pragma once
+// Private: the functions of the CUDA runtime that Burin calls, as a table that tests can replace, and the one
+// check of their results.
+
+#include <burin/runtime/error.h>
+
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+namespace burin::cuda {
+
+/// Members are named as the functions they hold. Those that cuda_runtime.h overloads have their C signature
+/// written out.
+struct CudaApi {
+  decltype(&::cudaGetDeviceCount) cudaGetDeviceCount;
+  decltype(&::cudaDriverGetVersion) cudaDriverGetVersion;
+  decltype(&::cudaRuntimeGetVersion) cudaRuntimeGetVersion;
+  decltype(&::cudaGetDeviceProperties) cudaGetDeviceProperties;
+  decltype(&::cudaDeviceGetAttribute) cudaDeviceGetAttribute;
+  decltype(&::cudaGetDevice) cudaGetDevice;
+  decltype(&::cudaSetDevice) cudaSetDevice;
+  decltype(&::cudaDeviceSynchronize) cudaDeviceSynchronize;
+  decltype(&::cudaGetLastError) cudaGetLastError;
+  decltype(&::cudaGetErrorName) cudaGetErrorName;
+  decltype(&::cudaGetErrorString) cudaGetErrorString;
+  decltype(&::cudaDeviceGetStreamPriorityRange) cudaDeviceGetStreamPriorityRange;
+  decltype(&::cudaStreamCreateWithPriority) cudaStreamCreateWithPriority;
+  decltype(&::cudaStreamDestroy) cudaStreamDestroy;
+  decltype(&::cudaStreamQuery) cudaStreamQuery;
+  decltype(&::cudaStreamSynchronize) cudaStreamSynchronize;
+  decltype(&::cudaStreamWaitEvent) cudaStreamWaitEvent;
+  decltype(&::cudaEventCreateWithFlags) cudaEventCreateWithFlags;
+  decltype(&::cudaEventDestroy) cudaEventDestroy;
+  decltype(&::cudaEventRecord) cudaEventRecord;
+  decltype(&::cudaEventQuery) cudaEventQuery;
+  decltype(&::cudaEventSynchronize) cudaEventSynchronize;
+  decltype(&::cudaEventElapsedTime) cudaEventElapsedTime;
+  decltype(&::cudaMemcpyAsync) cudaMemcpyAsync;
+  decltype(&::cudaMemsetAsync) cudaMemsetAsync;
+  decltype(&::cudaMemGetInfo) cudaMemGetInfo;
+  decltype(&::cudaMemPoolCreate) cudaMemPoolCreate;
+  decltype(&::cudaMemPoolDestroy) cudaMemPoolDestroy;
+  decltype(&::cudaMemPoolSetAttribute) cudaMemPoolSetAttribute;
+  decltype(&::cudaMemPoolGetAttribute) cudaMemPoolGetAttribute;
+  cudaError_t (*cudaMallocFromPoolAsync)(void**, std::size_t, cudaMemPool_t, cudaStream_t);
+  decltype(&::cudaFreeAsync) cudaFreeAsync;
+  cudaError_t (*cudaHostAlloc)(void**, std::size_t, unsigned int);
+  decltype(&::cudaFreeHost) cudaFreeHost;
+  decltype(&::cudaLaunchKernelExC) cudaLaunchKernelExC;
+  cudaError_t (*cudaFuncSetAttribute)(const void*, cudaFuncAttribute, int);
+};
+
+/// The table in force: the CUDA runtime linked into Burin, unless a test has put another in its place.
+const CudaApi& api() noexcept;
+/// The same for a call on behalf of `op`. Throws the CudaError that lost the device, if one has.
+const CudaApi& usable_api(const char* op);
+
+/// Returns if `code` is success. Otherwise throws OutOfMemory for cudaErrorMemoryAllocation, else CudaError,
+/// with op, call, and CUDA's name and text of the error, and clears CUDA's last error. After an error that
+/// CUDA cannot recover from (an illegal address, an assertion on the device, ...) every call in the process
+/// fails: the first such error is kept, and usable_api repeats it.
+void check(cudaError_t code, const char* call, const char* op);
+
+/// For destructors: clears the last error that `code` left, whatever it was.
+void ignore(cudaError_t code) noexcept;
+
+/// True once the process has begun to unload CUDA: handles are gone then, and must not be destroyed.
+bool is_unloading() noexcept;
+
+/// For tests: puts `table` in force, with no device lost, and restores what was there. Not for use while
+/// other threads call CUDA.
+class ScopedCudaApi {
+ public:
+  explicit ScopedCudaApi(const CudaApi& table);
+  ~ScopedCudaApi();
+  ScopedCudaApi(const ScopedCudaApi&) = delete;
+  ScopedCudaApi& operator=(const ScopedCudaApi&) = delete;
+
+ private:
+  const CudaApi* previous_;
+};
+
+}  // namespace burin::cuda
+
+/// BURIN_CUDA("copy", cudaMemcpyAsync, dst, src, ...) calls through the table and checks.
+#define BURIN_CUDA(op, function, ...) \
+  ::burin::cuda::check(::burin::cuda::usable_api(op).function(__VA_ARGS__), #function, op)

@@ -1,0 +1,138 @@
+#include <burin/runtime/check.h>
+#include <burin/runtime/cuda/cuda_api.h>
+#include <burin/runtime/cuda/cuda_calls.h>
+#include <burin/runtime/cuda/device_guard.h>
+
+#include <algorithm>
+
+namespace burin::cuda {
+namespace {
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string describe_unavailable(cudaError_t code) {
+  int driver = 0;
+  int runtime = 0;
+  ignore(api().cudaDriverGetVersion(&driver));
+  ignore(api().cudaRuntimeGetVersion(&runtime));
+  if (code == cudaErrorInsufficientDriver)
+    return driver == 0
+               ? "no NVIDIA driver is installed"
+               : fmt::format("the NVIDIA driver is too old: it supports CUDA {}, and this Burin needs {}",
+                             version_text(driver), version_text(runtime));
+  if (code == cudaErrorNoDevice || code == cudaSuccess)
+    return "the NVIDIA driver finds no device (none is there, or CUDA_VISIBLE_DEVICES hides it)";
+  return fmt::format("{} ({})", api().cudaGetErrorString(code), api().cudaGetErrorName(code));
+}
+
+bool is_finished(cudaError_t code, const char* call, const char* op) {
+  if (code == cudaErrorNotReady) {
+    ignore(code);
+    return false;
+  }
+  check(code, call, op);
+  return true;
+}
+
+cudaStream_t stream_of(void* stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t event_of(void* event) { return static_cast<cudaEvent_t>(event); }
+
+}  // namespace
+
+CudaAvailability availability() noexcept {
+  int count = 0;
+  const cudaError_t code = api().cudaGetDeviceCount(&count);
+  ignore(code);
+  if (code == cudaSuccess && count > 0) return {count, {}};
+  try {
+    return {0, describe_unavailable(code)};
+  } catch (...) {  // no memory for the text
+    return {};
+  }
+}
+
+std::string model_name(int device) {
+  cudaDeviceProp properties;
+  BURIN_CUDA("description", cudaGetDeviceProperties, &properties, device);
+  return properties.name;
+}
+
+void synchronize_device(int device) {
+  const DeviceGuard guard(device, "synchronize");
+  BURIN_CUDA("synchronize", cudaDeviceSynchronize);
+}
+
+void* create_stream(int device, int priority) {
+  const CudaAvailability cuda = availability();
+  BURIN_CHECK(cuda.count > 0, DeviceError, "stream: cuda:{} cannot be used: {}", device, cuda.reason);
+  BURIN_CHECK(device >= 0 && device < cuda.count, DeviceError,
+              "stream: cuda:{} does not exist; this machine has {} CUDA device(s)", device, cuda.count);
+  const DeviceGuard guard(device, "stream");
+  int least = 0;
+  int greatest = 0;
+  BURIN_CUDA("stream", cudaDeviceGetStreamPriorityRange, &least, &greatest);
+  cudaStream_t stream = nullptr;
+  BURIN_CUDA("stream", cudaStreamCreateWithPriority, &stream, cudaStreamNonBlocking,
+             std::clamp(priority, greatest, least));
+  return stream;
+}
+
+void destroy_stream(int, void* stream) noexcept { ignore(api().cudaStreamDestroy(stream_of(stream))); }
+
+bool is_stream_idle(int device, void* stream) {
+  const DeviceGuard guard(device, "stream.is_idle");
+  return is_finished(usable_api("stream.is_idle").cudaStreamQuery(stream_of(stream)), "cudaStreamQuery",
+                     "stream.is_idle");
+}
+
+void synchronize_stream(int device, void* stream) {
+  const DeviceGuard guard(device, "stream.synchronize");
+  BURIN_CUDA("stream.synchronize", cudaStreamSynchronize, stream_of(stream));
+}
+
+void stream_wait_event(int device, void* stream, void* event) {
+  const DeviceGuard guard(device, "stream.wait");
+  BURIN_CUDA("stream.wait", cudaStreamWaitEvent, stream_of(stream), event_of(event), cudaEventWaitDefault);
+}
+
+void* create_event(int device, bool timing) {
+  const CudaAvailability cuda = availability();
+  BURIN_CHECK(cuda.count > 0, DeviceError, "event: cuda:{} cannot be used: {}", device, cuda.reason);
+  const DeviceGuard guard(device, "event");
+  cudaEvent_t event = nullptr;
+  BURIN_CUDA("event", cudaEventCreateWithFlags, &event, timing ? cudaEventDefault : cudaEventDisableTiming);
+  return event;
+}
+
+void destroy_event(int, void* event) noexcept { ignore(api().cudaEventDestroy(event_of(event))); }
+
+void record_event(int device, void* event, void* stream) {
+  const DeviceGuard guard(device, "event.record");
+  BURIN_CUDA("event.record", cudaEventRecord, event_of(event), stream_of(stream));
+}
+
+bool is_event_done(int device, void* event) {
+  const DeviceGuard guard(device, "event.is_done");
+  return is_finished(usable_api("event.is_done").cudaEventQuery(event_of(event)), "cudaEventQuery",
+                     "event.is_done");
+}
+
+void synchronize_event(int device, void* event) {
+  const DeviceGuard guard(device, "event.synchronize");
+  BURIN_CUDA("event.synchronize", cudaEventSynchronize, event_of(event));
+}
+
+double event_elapsed_ms(int device, void* first, void* later) {
+  const DeviceGuard guard(device, "event.elapsed_ms");
+  float milliseconds = 0;
+  BURIN_CUDA("event.elapsed_ms", cudaEventElapsedTime, &milliseconds, event_of(first), event_of(later));
+  return milliseconds;
+}
+
+void copy_bytes(StreamView stream, void* dst, const void* src, std::size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceGuard guard(stream.device().index, "copy");
+  BURIN_CUDA("copy", cudaMemcpyAsync, dst, src, bytes, cudaMemcpyDefault, stream_of(stream.native_handle()));
+}
+
+}  // namespace burin::cuda

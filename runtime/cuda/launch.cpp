@@ -1,0 +1,65 @@
+#include <burin/runtime/check.h>
+#include <burin/runtime/cuda/cuda_api.h>
+#include <burin/runtime/cuda/device_guard.h>
+#include <burin/runtime/cuda/launch.h>
+
+#include <algorithm>
+
+namespace burin::cuda {
+namespace {
+
+constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
+constexpr std::int64_t kLargestGridX = 0x7FFFFFFF;
+constexpr unsigned kLargestGridYZ = 65535;
+constexpr unsigned kLargestBlock = 1024;
+
+void check_shape(const char* op, const LaunchShape& shape) {
+  const auto& [grid, block, shared_bytes] = shape;
+  BURIN_CHECK(grid.x <= kLargestGridX && grid.y <= kLargestGridYZ && grid.z <= kLargestGridYZ,
+              UnsupportedError, "{}: a grid of {} x {} x {} blocks exceeds CUDA's 2147483647 x 65535 x 65535",
+              op, grid.x, grid.y, grid.z);
+  const auto threads = std::uint64_t{block.x} * block.y * block.z;
+  BURIN_CHECK(threads >= 1 && threads <= kLargestBlock, UnsupportedError,
+              "{}: a block of {} x {} x {} threads is outside CUDA's 1 to 1024", op, block.x, block.y,
+              block.z);
+}
+
+}  // namespace
+
+void launch_untyped(const char* op, const void* kernel, const LaunchShape& shape, StreamView stream,
+                    void** arguments) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  check_shape(op, shape);
+  const DeviceGuard guard(stream.device().index, op);
+  if (shape.shared_bytes > kDefaultSharedBytes)
+    BURIN_CUDA(op, cudaFuncSetAttribute, kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+               static_cast<int>(shape.shared_bytes));
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.native_handle());
+  BURIN_CUDA(op, cudaLaunchKernelExC, &config, kernel, arguments);
+}
+
+unsigned blocks_for(const char* op, std::int64_t count, std::int64_t per_block) {
+  const std::int64_t blocks = count / per_block + (count % per_block != 0 ? 1 : 0);
+  BURIN_CHECK(blocks <= kLargestGridX, UnsupportedError, "{}: {} blocks exceed CUDA's 2147483647", op,
+              blocks);
+  return static_cast<unsigned>(blocks);
+}
+
+LaunchShape grid_stride_shape(std::int64_t count) {
+  constexpr std::int64_t kThreads = 256;
+  constexpr std::int64_t kMostBlocks = 1 << 14;
+  const std::int64_t blocks = std::min(count / kThreads + (count % kThreads != 0 ? 1 : 0), kMostBlocks);
+  return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(static_cast<unsigned>(kThreads))};
+}
+
+int multiprocessor_count(int device) {
+  int count = 0;
+  BURIN_CUDA("multiprocessor_count", cudaDeviceGetAttribute, &count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
+}  // namespace burin::cuda

@@ -1,0 +1,73 @@
+#include <burin/runtime/check.h>
+#include <burin/runtime/config.h>
+#include <burin/runtime/context.h>
+#include <burin/runtime/convert.h>
+#include <burin/runtime/cpu/thread_pool.h>
+#include <burin/runtime/cuda/cuda_calls.h>
+#include <burin/runtime/dispatch.h>
+#include <burin/runtime/philox.h>
+#include <burin/runtime/random.h>
+
+#include <cmath>
+
+namespace burin {
+namespace {
+
+constexpr std::int64_t kGrain = 1 << 12;  // blocks of four elements
+
+template <class Distribution>
+void generate(ThreadPool& threads, Tensor& out, Philox random, const Distribution& distribution,
+              const char* op) {
+  const std::int64_t count = out.count();
+  const philox::Blocks blocks = philox::Blocks::cover(random.seed, random.offset, count);
+  with_float_dtype(out.dtype(), op, [&]<class T>() {
+    T* data = out.data<T>();
+    threads.for_ranges(blocks.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t block = begin; block < end; ++block) {
+        const philox::Floats floats = distribution(blocks.words(block));
+        for (int lane = 0; lane < 4; ++lane) {
+          const std::int64_t i = 4 * block + lane - blocks.skipped;
+          if (i >= 0 && i < count) data[i] = convert<T>(floats.value[lane]);
+        }
+      }
+    });
+  });
+}
+
+Tensor empty_floating(Context& ctx, const Shape& shape, DType dtype, const char* op) {
+  with_float_dtype(dtype, op, []<class T>() {});  // before anything is allocated
+  return empty(ctx, shape, dtype);
+}
+
+}  // namespace
+
+Tensor uniform(Context& ctx, const Shape& shape, Philox random, float low, float high, DType dtype) {
+  BURIN_CHECK(std::isfinite(low) && low <= high && std::isfinite(high - low), ShapeError,
+              "uniform: low ({}) must not exceed high ({}), and both and their difference must be finite",
+              low, high);
+  Tensor out = empty_floating(ctx, shape, dtype, "uniform");
+  if constexpr (kHasCuda) {
+    if (ctx.device().is_cuda()) {
+      cuda::uniform(ctx.stream(), dtype, out.raw(), out.count(), random, low, high);
+      return out;
+    }
+  }
+  generate(ctx.threads(), out, random, philox::Uniform{low, high - low}, "uniform");
+  return out;
+}
+
+Tensor normal(Context& ctx, const Shape& shape, Philox random, float mean, float stddev, DType dtype) {
+  BURIN_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0, ShapeError,
+              "normal: mean ({}) and stddev ({}) must be finite, and stddev not negative", mean, stddev);
+  Tensor out = empty_floating(ctx, shape, dtype, "normal");
+  if constexpr (kHasCuda) {
+    if (ctx.device().is_cuda()) {
+      cuda::normal(ctx.stream(), dtype, out.raw(), out.count(), random, mean, stddev);
+      return out;
+    }
+  }
+  generate(ctx.threads(), out, random, philox::Normal{mean, stddev}, "normal");
+  return out;
+}
+
+}  // namespace burin
