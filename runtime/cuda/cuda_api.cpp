@@ -46,20 +46,26 @@ constexpr CudaApi kLinked = {
     .cudaFuncSetAttribute = ::cudaFuncSetAttribute,
 };
 
-std::atomic<const CudaApi*> table_in_force{&kLinked};
+}  // namespace
 
-/// The first error that CUDA cannot recover from. CUDA reports it for every device of the process, so there
-/// is one.
-struct Loss {
-  std::atomic<bool> happened{false};
-  std::mutex mutex;
-  std::string message;
+struct ApiState {
+  explicit constexpr ApiState(const CudaApi* table_in) : table(table_in) {}
+
+  const CudaApi* table;
+  // The first error that CUDA cannot recover from. CUDA reports it for every device of the process, so there
+  // is one.
+  std::atomic<bool> lost{false};  // the rest is written before this, and not again
+  std::mutex mutex;               // of writers
   int code = 0;
+  char message[512] = {};  // no std::string: handles may be released while the process exits
 };
-Loss& loss() {
-  static Loss* kept = new Loss;  // never destroyed: streams may be released during exit
-  return *kept;
-}
+
+namespace {
+
+constinit ApiState linked{&kLinked};
+constinit std::atomic<ApiState*> in_force{&linked};
+
+ApiState& state() noexcept { return *in_force.load(std::memory_order_acquire); }
 
 bool is_unrecoverable(cudaError_t code) {
   switch (code) {
@@ -80,21 +86,25 @@ bool is_unrecoverable(cudaError_t code) {
   }
 }
 
-[[noreturn]] void throw_lost(const char* op) {
-  Loss& first = loss();
-  const std::lock_guard lock(first.mutex);
-  throw CudaError(fmt::format("{}: CUDA cannot be used since it failed earlier: {}", op, first.message),
-                  first.code);
+void keep_first_loss(const std::string& message, int code) {
+  ApiState& now = state();
+  const std::lock_guard lock(now.mutex);
+  if (now.lost) return;
+  message.copy(now.message, sizeof now.message - 1);
+  now.code = code;
+  now.lost.store(true, std::memory_order_release);
 }
 
 }  // namespace
 
-const CudaApi& api() noexcept { return *table_in_force.load(std::memory_order_acquire); }
+const CudaApi& api() noexcept { return *state().table; }
 
 const CudaApi& usable_api(const char* op) {
-  if (loss().happened.load(std::memory_order_acquire)) [[unlikely]]
-    throw_lost(op);
-  return api();
+  const ApiState& now = state();
+  if (now.lost.load(std::memory_order_acquire)) [[unlikely]]
+    throw CudaError(fmt::format("{}: CUDA cannot be used since it failed earlier: {}", op, now.message),
+                    now.code);
+  return *now.table;
 }
 
 void check(cudaError_t code, const char* call, const char* op) {
@@ -108,15 +118,7 @@ void check(cudaError_t code, const char* call, const char* op) {
     ignore(api().cudaMemGetInfo(&figures.free, &figures.total));
     throw OutOfMemory(message, figures);
   }
-  if (is_unrecoverable(code)) {
-    Loss& first = loss();
-    const std::lock_guard lock(first.mutex);
-    if (!first.happened) {
-      first.message = message;
-      first.code = code;
-      first.happened.store(true, std::memory_order_release);
-    }
-  }
+  if (is_unrecoverable(code)) keep_first_loss(message, code);
   throw CudaError(message, code);
 }
 
@@ -129,13 +131,9 @@ bool is_unloading() noexcept {
   return api().cudaGetDevice(&device) == cudaErrorCudartUnloading;
 }
 
-ScopedCudaApi::ScopedCudaApi(const CudaApi& table) : previous_(table_in_force.exchange(&table)) {
-  loss().happened = false;
-}
+ScopedCudaApi::ScopedCudaApi(const CudaApi& table)
+    : state_(std::make_unique<ApiState>(&table)), previous_(in_force.exchange(state_.get())) {}
 
-ScopedCudaApi::~ScopedCudaApi() {
-  table_in_force = previous_;
-  loss().happened = false;
-}
+ScopedCudaApi::~ScopedCudaApi() { in_force = previous_; }
 
 }  // namespace burin::cuda

@@ -4,7 +4,7 @@
 
 #include <burin/runtime/error.h>
 
-#include <string>
+#include <memory>
 
 #include <cuda_runtime_api.h>
 
@@ -68,6 +68,8 @@ void ignore(cudaError_t code) noexcept;
 /// True once the process has begun to unload CUDA: handles are gone then, and must not be destroyed.
 bool is_unloading() noexcept;
 
+struct ApiState;
+
 /// For tests: puts `table` in force, with no device lost, and restores what was there. Not for use while
 /// other threads call CUDA.
 class ScopedCudaApi {
@@ -78,7 +80,8 @@ class ScopedCudaApi {
   ScopedCudaApi& operator=(const ScopedCudaApi&) = delete;
 
  private:
-  const CudaApi* previous_;
+  std::unique_ptr<ApiState> state_;
+  ApiState* previous_;
 };
 
 }  // namespace burin::cuda

@@ -17,7 +17,7 @@ template <class Index, int kOperands>
 __device__ Offsets<kOperands> offsets_by(const StridedLoop<kOperands>& loop, Index i) {
   Offsets<kOperands> offsets = {};
 #pragma unroll 1
-  for (int axis = loop.rank - 1; axis >= 0; --axis) {
+  for (int axis = loop.rank - 1; axis > 0; --axis) {
     const auto extent = static_cast<Index>(loop.extents[axis]);
     const Index rest = i / extent;
     const auto index = static_cast<std::int64_t>(i - rest * extent);
@@ -25,6 +25,8 @@ __device__ Offsets<kOperands> offsets_by(const StridedLoop<kOperands>& loop, Ind
 #pragma unroll
     for (int k = 0; k < kOperands; ++k) offsets.of[k] += index * loop.strides[k][axis];
   }
+#pragma unroll
+  for (int k = 0; k < kOperands; ++k) offsets.of[k] += static_cast<std::int64_t>(i) * loop.strides[k][0];
   return offsets;
 }
 }  // namespace detail

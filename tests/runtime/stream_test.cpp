@@ -1,0 +1,196 @@
+// Streams, events, availability, and the life of memory on streams.
+
+#include <burin/runtime/event.h>
+#include <burin/runtime/stream.h>
+
+#include <support/test_support.h>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+namespace burin::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+class StreamTest : public OnEachTarget {
+ protected:
+  Device device() const { return GetParam().device(); }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, StreamTest,
+                         ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda}, {DType::f32})),
+                         target_name);
+
+TEST_P(StreamTest, IdsAreNeverReused) {
+  std::uint64_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Stream stream(device());
+    EXPECT_GT(stream.view().id(), last);
+    last = stream.view().id();
+  }
+}
+
+TEST_P(StreamTest, IsIdleOnceSynchronized) {
+  const Stream stream(device(), -100);  // a priority beyond the device's range is clamped
+  stream.synchronize();
+  EXPECT_TRUE(stream.view().is_idle());
+  EXPECT_EQ(stream.view().device(), device());
+  synchronize(device());
+}
+
+TEST_P(StreamTest, WrapsANativeHandleWithoutOwningIt) {
+  const Stream owner(device());
+  { const Stream wrapped = Stream::wrap(device(), owner.view().native_handle()); }
+  owner.synchronize();
+}
+
+TEST_P(StreamTest, WaitsForAnEventOfAnotherStream) {
+  const Stream first(device());
+  const Stream second(device());
+  Event event(device());
+  event.record(first);
+  second.wait(event);
+  second.synchronize();
+  EXPECT_TRUE(event.is_done());
+}
+
+TEST_P(StreamTest, K16_NeverRecordedEventsThrow) {
+  const Stream stream(device());
+  Event recorded(device());
+  recorded.record(stream);
+  const Event fresh(device());
+  EXPECT_FALSE(fresh.is_recorded());
+  const auto says_so = ThrowsMessage<Error>(HasSubstr("never recorded"));
+  EXPECT_THAT([&] { static_cast<void>(fresh.is_done()); }, says_so);
+  EXPECT_THAT([&] { fresh.synchronize(); }, says_so);
+  EXPECT_THAT([&] { static_cast<void>(fresh.elapsed_ms(recorded)); }, says_so);
+  EXPECT_THAT([&] { static_cast<void>(recorded.elapsed_ms(fresh)); }, says_so);
+  EXPECT_THAT([&] { stream.wait(fresh); }, says_so);
+}
+
+TEST_P(StreamTest, K16_EventsWithoutTimingHaveNoElapsedTime) {
+  const Stream stream(device());
+  Event timed(device());
+  Event untimed(device(), {.timing = false});
+  timed.record(stream);
+  untimed.record(stream);
+  EXPECT_THAT([&] { static_cast<void>(timed.elapsed_ms(untimed)); },
+              ThrowsMessage<Error>(HasSubstr("without timing")));
+  untimed.synchronize();
+  EXPECT_TRUE(untimed.is_done());
+}
+
+TEST_P(StreamTest, K16_ElapsedTimeWaitsForBothEventsAndHasASign) {
+  Event first(device());
+  Event second(device());
+  first.record(ctx().stream());
+  Tensor x = zeros(ctx(), {1 << 20});
+  for (int i = 0; i < 20; ++i) x = clone(ctx(), x);
+  second.record(ctx().stream());
+  const double forward = first.elapsed_ms(second);  // not synchronised before
+  EXPECT_GT(forward, 0);
+  EXPECT_EQ(second.elapsed_ms(first), -forward);
+  EXPECT_TRUE(second.is_done());
+}
+
+TEST_P(StreamTest, K16_EventsOfAnotherDeviceAreRefused) {
+  if (device().is_cpu()) return;
+  const Stream cpu_stream(Device::cpu());
+  Event event(device());
+  EXPECT_THAT([&] { event.record(cpu_stream); },
+              ThrowsMessage<DeviceError>(HasSubstr("the event is of cuda:0, the stream of cpu")));
+  Event cpu_event(Device::cpu());
+  event.record(ctx().stream());
+  cpu_event.record(cpu_stream);
+  EXPECT_THAT([&] { static_cast<void>(event.elapsed_ms(cpu_event)); },
+              ThrowsMessage<DeviceError>(HasSubstr("cuda:0 and cpu")));
+  cpu_stream.wait(event);  // the host waits, as the CPU has no queue
+  EXPECT_TRUE(event.is_done());
+}
+
+TEST_P(StreamTest, K4_BuffersOutliveTheirStreams) {
+  const std::shared_ptr<MemoryResource> memory = make_resource(device());
+  std::vector<Tensor> kept;
+  for (int i = 0; i < 10; ++i) {
+    ContextOptions options;
+    options.memory = memory;
+    options.stream.emplace(device());
+    Context local(device(), std::move(options));
+    kept.push_back(full(local, {1000}, i));
+    local.synchronize();
+  }
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    EXPECT_EQ(to_vector<float>(ctx(), kept[i]), std::vector<float>(1000, static_cast<float>(i)));
+  kept.clear();
+  const Stream stream(device());
+  for (int i = 0; i < 10; ++i) Buffer::allocate(memory, 4000, stream);
+  stream.synchronize();
+}
+
+TEST_P(StreamTest, BuffersMayBeTheLastOwnerOfAStream) {
+  std::shared_ptr<Buffer> buffer;
+  {
+    const Stream stream(device());
+    buffer = Buffer::allocate(make_resource(device()), 1 << 20, stream);
+  }
+  buffer.reset();
+  synchronize(device());
+}
+
+TEST_P(StreamTest, RetainedBuffersAreGivenBackAtSynchronization) {
+  bool freed = false;
+  char byte = 0;
+  std::shared_ptr<Buffer> buffer = Buffer::wrap(&byte, 1, Device::cpu(), [&](void*) { freed = true; });
+  ctx().stream().retain(std::move(buffer));
+  ctx().synchronize();
+  EXPECT_TRUE(freed);
+}
+
+TEST_P(StreamTest, ResourcesRefuseDevicesThatDoNotExist) {
+  if (device().is_cpu()) return;
+  EXPECT_THAT([] { make_cuda_resource(1000); },
+              ThrowsMessage<DeviceError>(HasSubstr("cuda:1000 does not exist")));
+  EXPECT_THAT([] { Stream stream(Device::cuda(1000)); },
+              ThrowsMessage<DeviceError>(HasSubstr("cuda:1000 does not exist")));
+  EXPECT_THAT([] { Context context(Device::cuda(1000)); },
+              ThrowsMessage<DeviceError>(HasSubstr("cuda:1000 does not exist")));
+}
+
+TEST_P(StreamTest, MemoryIsAlignedAndNothingIsAskedForNoBytes) {
+  const std::shared_ptr<MemoryResource> memory = make_resource(device());
+  EXPECT_EQ(memory->allocate(0, ctx().stream()), nullptr);
+  memory->deallocate(nullptr, 0, ctx().stream());
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{255}, std::size_t{100000}}) {
+    void* data = memory->allocate(bytes, ctx().stream());
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % MemoryResource::kAlignment, 0u);
+    memory->deallocate(data, bytes, ctx().stream());
+  }
+}
+
+TEST_P(StreamTest, ImpossibleRequestsAreOutOfMemoryAndLeaveTheDeviceUsable) {
+  const std::size_t bytes = std::size_t{1} << 50;
+  try {
+    static_cast<void>(make_resource(device())->allocate(bytes, ctx().stream()));
+    ADD_FAILURE() << "2^50 bytes were allocated";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.figures().requested, bytes);
+    EXPECT_EQ(error.figures().total > 0, device().is_cuda());
+  }
+  EXPECT_EQ(to_vector<float>(ctx(), full(ctx(), {3}, 7)), std::vector<float>(3, 7.0f));
+}
+
+TEST(Availability, SaysWhyCudaCannotBeUsed) {
+  const CudaAvailability cuda = cuda_availability();
+  EXPECT_EQ(cuda.count > 0, cuda.reason.empty());
+  if (cuda.count > 0) GTEST_SKIP() << "CUDA can be used here";
+  const auto names_reason = ThrowsMessage<DeviceError>(HasSubstr(cuda.reason));
+  EXPECT_THAT([] { Context context(Device::cuda()); }, names_reason);
+  EXPECT_THAT([] { Stream stream(Device::cuda()); }, names_reason);
+  EXPECT_THAT([] { Event event(Device::cuda()); }, names_reason);
+  Context cpu;
+  EXPECT_THAT([&] { empty_pinned(cpu, {2}); }, names_reason);
+}
+
+}  // namespace
+}  // namespace burin::test
