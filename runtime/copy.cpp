@@ -21,29 +21,13 @@ StridedLoop<2> copy_loop(const Tensor& dst, const Tensor& src) {
   return make_strided_loop<2>(dst.shape(), {dst.strides(), broadcast_strides(src, dst.shape())});
 }
 
-/// Calls row(dst_offset, src_offset) for the first element of each innermost row in [begin, end).
-template <class Row>
-void for_rows(const StridedLoop<2>& loop, std::int64_t begin, std::int64_t end, Row&& row) {
-  for (std::int64_t i = begin; i < end; ++i) {
-    std::int64_t rest = i;
-    std::int64_t offsets[2] = {0, 0};
-    for (int axis = loop.rank - 2; axis >= 0; --axis) {
-      const std::int64_t index = rest % loop.extents[axis];
-      rest /= loop.extents[axis];
-      offsets[0] += index * loop.strides[0][axis];
-      offsets[1] += index * loop.strides[1][axis];
-    }
-    row(offsets[0], offsets[1]);
-  }
-}
-
 template <class To, class From>
 void copy_strided_host(ThreadPool& threads, To* dst, const From* src, const StridedLoop<2>& loop) {
-  const int inner = loop.rank - 1;
-  const std::int64_t length = loop.extents[inner];
-  const std::int64_t dst_step = loop.strides[0][inner];
-  const std::int64_t src_step = loop.strides[1][inner];
-  const auto copy_run = [=](To* to, const From* from, std::int64_t count) {
+  const std::int64_t dst_step = loop.strides[0][loop.rank - 1];
+  const std::int64_t src_step = loop.strides[1][loop.rank - 1];
+  const auto copy_run = [=](const std::array<std::int64_t, 2>& offsets, std::int64_t count) {
+    To* to = dst + offsets[0];
+    const From* from = src + offsets[1];
     if (dst_step == 1 && src_step == 1) {
       if constexpr (std::is_same_v<To, From>)
         std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(To));
@@ -53,18 +37,8 @@ void copy_strided_host(ThreadPool& threads, To* dst, const From* src, const Stri
       for (std::int64_t i = 0; i < count; ++i) to[i * dst_step] = convert<To>(from[i * src_step]);
     }
   };
-  if (loop.rank == 1) {
-    threads.for_ranges(length, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      copy_run(dst + begin * dst_step, src + begin * src_step, end - begin);
-    });
-    return;
-  }
-  threads.for_ranges(loop.count / length, std::max<std::int64_t>(1, kGrain / length),
-                     [&](std::int64_t begin, std::int64_t end) {
-                       for_rows(loop, begin, end, [&](std::int64_t to, std::int64_t from) {
-                         copy_run(dst + to, src + from, length);
-                       });
-                     });
+  threads.for_ranges(loop.count, kGrain,
+                     [&](std::int64_t begin, std::int64_t end) { for_each_run(loop, begin, end, copy_run); });
 }
 
 void copy_host(Context& ctx, Tensor& dst, const Tensor& src) {

@@ -3,7 +3,9 @@
 
 #include <burin/runtime/tensor.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -49,6 +51,34 @@ StridedLoop<kOperands> make_strided_loop(const Shape& shape, const std::array<St
     loop.extents[0] = loop.count;
   }
   return loop;
+}
+
+/// Covers elements [begin, end) of the loop, in order, by runs along the innermost axis: calls run(offsets,
+/// count) with the offset of each operand's first element.
+template <int kOperands, class Run>
+void for_each_run(const StridedLoop<kOperands>& loop, std::int64_t begin, std::int64_t end, Run&& run) {
+  const int inner = loop.rank - 1;
+  std::int64_t index[kMaxRank] = {};
+  std::array<std::int64_t, kOperands> offsets{};
+  std::int64_t rest = begin;
+  for (int axis = inner; begin < end && axis >= 0; --axis) {
+    index[axis] = rest % loop.extents[axis];
+    rest /= loop.extents[axis];
+    for (std::size_t k = 0; k < kOperands; ++k) offsets[k] += index[axis] * loop.strides[k][axis];
+  }
+  while (begin < end) {
+    const std::int64_t count = std::min(loop.extents[inner] - index[inner], end - begin);
+    run(offsets, count);
+    begin += count;
+    index[inner] += count;
+    for (std::size_t k = 0; k < kOperands; ++k) offsets[k] += count * loop.strides[k][inner];
+    for (int axis = inner; axis > 0 && index[axis] == loop.extents[axis]; --axis) {
+      index[axis] = 0;
+      ++index[axis - 1];
+      for (std::size_t k = 0; k < kOperands; ++k)
+        offsets[k] += loop.strides[k][axis - 1] - loop.extents[axis] * loop.strides[k][axis];
+    }
+  }
 }
 
 /// Strides of x when read as `shape`, which x's shape broadcasts to: 0 on repeated axes.

@@ -28,6 +28,11 @@ void check_same_dtype(std::string_view op, std::initializer_list<NamedTensor> te
 void check_output(std::string_view op, const Tensor& out, const TensorSpec& expected,
                   std::initializer_list<NamedTensor> inputs);
 
+/// The same for operators that read an element before they write it: any strides that do not overlap, and an
+/// input may be the output itself (same address, dtype, shape and strides), but not overlap it otherwise.
+void check_elementwise_output(std::string_view op, const Tensor& out, const TensorSpec& expected,
+                              std::initializer_list<NamedTensor> inputs);
+
 /// The backend that runs an operator. `libraries` lists the library backends that the operator has, best
 /// first, with whether each can serve this call and, if not, why. A preferred library that cannot is an
 /// UnsupportedError with that reason; one the operator does not have is no concern of it. Without a
