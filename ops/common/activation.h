@@ -21,7 +21,7 @@ enum class ActivationKind : std::uint32_t {
 struct Activation {
   ActivationKind kind = ActivationKind::none;
   float alpha = 0.0f;  // leaky_relu: the slope below 0; clip: the lower bound
-  float beta = 0.0f;   // clip: the upper bound
+  float beta = 0.0f;   // clip: the upper bound, which wins if the bounds cross
 
   static constexpr Activation relu() { return {ActivationKind::relu}; }
   static constexpr Activation sigmoid() { return {ActivationKind::sigmoid}; }

@@ -19,7 +19,10 @@ BURIN_HOST_DEVICE inline float activate(float x, [[maybe_unused]] float alpha, [
     return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
   if constexpr (kKind == ActivationKind::silu) return x / (1.0f + expf(-x));
   if constexpr (kKind == ActivationKind::leaky_relu) return x < 0.0f ? alpha * x : x;
-  if constexpr (kKind == ActivationKind::clip) return x < alpha ? alpha : (x > beta ? beta : x);
+  if constexpr (kKind == ActivationKind::clip) {
+    const float raised = x < alpha ? alpha : x;
+    return raised > beta ? beta : raised;
+  }
 }
 
 /// The same with the kind known only at run time; for epilogues, where one uniform branch costs nothing
