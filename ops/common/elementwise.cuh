@@ -4,6 +4,7 @@
 
 #include <burin/runtime/context.h>
 #include <burin/runtime/cuda/launch.cuh>
+#include <burin/runtime/cuda/strided_device.cuh>
 #include <burin/runtime/strided.h>
 
 #include <cstdint>
@@ -41,19 +42,12 @@ __global__ void elementwise_kernel(const Op op, const ElementwiseData<T, kInputs
   const int inner = loop.rank - 1;
   cuda::for_each_index((loop.count + kVector - 1) / kVector, [&](std::int64_t i) {
     const std::int64_t first = i * kVector;
-    std::int64_t offsets[kInputs + 1] = {};
-    std::int64_t rest = first;
-    for (int axis = inner; axis >= 0; --axis) {
-      const std::int64_t index = axis == 0 ? rest : rest % loop.extents[axis];
-      if (axis > 0) rest /= loop.extents[axis];
-      for (int k = 0; k <= kInputs; ++k) offsets[k] += index * loop.strides[k][axis];
-    }
-
+    const cuda::Offsets<kInputs + 1> offsets = cuda::offsets_of(loop, first);
     T y[kVector];
     T inputs[kInputs][kVector];
     const std::int64_t left = loop.count - first;  // below kVector only at the end of a loop of one axis
     for (int k = 0; k < kInputs; ++k) {
-      const T* from = data.inputs[k] + offsets[k + 1];
+      const T* from = data.inputs[k] + offsets.of[k + 1];
       const std::int64_t step = loop.strides[k + 1][inner];
       if constexpr (kVector > 1) {
         if (step == 1 && left >= kVector) {
@@ -65,7 +59,7 @@ __global__ void elementwise_kernel(const Op op, const ElementwiseData<T, kInputs
         if (v < left) inputs[k][v] = from[v * step];
     }
     op(y, inputs);
-    T* to = data.y + offsets[0];
+    T* to = data.y + offsets.of[0];
     if constexpr (kVector > 1) {
       if (left >= kVector) return store_vector(to, y);
     }
