@@ -1,0 +1,65 @@
+#include <burin/ops/op_list.h>
+#include <burin/runtime/check.h>
+
+#include <cstddef>
+
+namespace burin {
+namespace {
+
+struct Name {
+  std::string_view operator()(const Activation&) const { return "activation"; }
+  std::string_view operator()(const BatchNormParams&) const { return "batch_norm"; }
+  std::string_view operator()(const BinaryParams& p) const { return name(p.kind); }
+  std::string_view operator()(const CastParams&) const { return "cast"; }
+  std::string_view operator()(const ConcatParams&) const { return "concat"; }
+};
+
+/// The inputs of an operator that needs `required` of them and takes `optional` more.
+class Inputs {
+ public:
+  Inputs(std::string_view op, std::span<const Tensor> given, std::size_t required, std::size_t optional = 0)
+      : given_(given) {
+    const std::size_t most = required + optional;
+    BURIN_CHECK(given.size() >= required && given.size() <= most, ShapeError,
+                "{}: the number of inputs ({}) must be {}", op, given.size(),
+                optional == 0 ? fmt::to_string(required) : fmt::format("{} to {}", required, most));
+  }
+  const Tensor& operator[](std::size_t i) const { return i < given_.size() ? given_[i] : absent_; }
+
+ private:
+  std::span<const Tensor> given_;
+  Tensor absent_;
+};
+
+struct Run {
+  Context& ctx;
+  std::span<const Tensor> inputs;
+
+  Tensor operator()(const Activation& a) const {
+    const Inputs in("activation", inputs, 1);
+    return activation(ctx, in[0], a);
+  }
+  Tensor operator()(const BatchNormParams& p) const {
+    const Inputs in("batch_norm", inputs, 3, 2);
+    return batch_norm(ctx, in[0], in[1], in[2], in[3], in[4], p);
+  }
+  Tensor operator()(const BinaryParams& p) const {
+    const Inputs in(name(p.kind), inputs, 2);
+    return binary(ctx, in[0], in[1], p);
+  }
+  Tensor operator()(const CastParams& p) const {
+    const Inputs in("cast", inputs, 1);
+    return cast(ctx, in[0], p);
+  }
+  Tensor operator()(const ConcatParams& p) const { return concat(ctx, inputs, p); }
+};
+
+}  // namespace
+
+std::string_view op_name(const OpParams& params) { return std::visit(Name{}, params); }
+
+Tensor run(Context& ctx, const OpParams& params, std::span<const Tensor> inputs) {
+  return std::visit(Run{ctx, inputs}, params);
+}
+
+}  // namespace burin
