@@ -9,7 +9,7 @@ namespace burin {
 
 struct BatchNormParams {
   float eps = 1e-5f;
-  Activation activation;
+  Activation activation = {};
   bool operator==(const BatchNormParams&) const = default;
 };
 
