@@ -38,6 +38,9 @@ BURIN_HOST_DEVICE inline float float_of(std::uint32_t bits) { return __builtin_b
 }  // namespace detail
 
 BURIN_HOST_DEVICE inline f16::f16(float value) {
+#if defined(__CUDA_ARCH__)  // one instruction, with the same result (but one NaN for all)
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
   const std::uint32_t in = detail::bits_of(value);
   const std::uint32_t sign = (in >> 16) & 0x8000u;
   const std::uint32_t magnitude = in & 0x7FFFFFFFu;
@@ -53,24 +56,35 @@ BURIN_HOST_DEVICE inline f16::f16(float value) {
     const std::uint32_t odd = (magnitude >> 13) & 1u;
     bits = static_cast<std::uint16_t>(sign | ((magnitude + 0xC8000FFFu + odd) >> 13));
   }
+#endif
 }
 
 BURIN_HOST_DEVICE inline f16::operator float() const {
+#if defined(__CUDA_ARCH__)
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+#else
   const std::uint32_t sign = (bits & 0x8000u) << 16;
   const std::uint32_t magnitude = bits & 0x7FFFu;
   if (magnitude >= 0x7C00u) return detail::float_of(sign | 0x7F800000u | ((magnitude & 0x3FFu) << 13));
   if (magnitude >= 0x0400u) return detail::float_of(sign | ((magnitude << 13) + 0x38000000u));
   const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
   return detail::float_of(sign | detail::bits_of(subnormal));
+#endif
 }
 
 BURIN_HOST_DEVICE inline bf16::bf16(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
   const std::uint32_t in = detail::bits_of(value);
   if ((in & 0x7FFFFFFFu) > 0x7F800000u) {
     bits = static_cast<std::uint16_t>((in >> 16) | 0x40u);
   } else {
     bits = static_cast<std::uint16_t>((in + 0x7FFFu + ((in >> 16) & 1u)) >> 16);
   }
+#endif
 }
 
 BURIN_HOST_DEVICE inline bf16::operator float() const {

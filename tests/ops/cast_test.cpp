@@ -78,6 +78,41 @@ TEST_P(Cast, ExtremeValues) {
   }
 }
 
+/// Each device has conversions of its own for these.
+TEST_P(Cast, EveryPatternOfTheHalfTypes) {
+  const auto check = [&]<class T>() {
+    std::vector<T> patterns(0x10000);
+    std::vector<float> floats(patterns.size());
+    std::vector<float> next(patterns.size());
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      patterns[i].bits = static_cast<std::uint16_t>(i);
+      floats[i] = static_cast<float>(patterns[i]);
+      next[i] =
+          std::nextafter(floats[i] * 1.0009765625f, 1e30f);  // somewhere between two patterns, or half-way
+    }
+    const Shape shape{0x10000};
+    const auto widened =
+        to_vector<float>(ctx(), cast(ctx(), from_host(ctx(), patterns, shape), {DType::f32}));
+    const auto narrowed = to_vector<T>(ctx(), cast(ctx(), from_host(ctx(), floats, shape), {dtype()}));
+    const auto rounded_next = to_vector<T>(ctx(), cast(ctx(), from_host(ctx(), next, shape), {dtype()}));
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      if (std::isnan(floats[i])) {
+        ASSERT_TRUE(std::isnan(widened[i]) && std::isnan(static_cast<float>(narrowed[i]))) << i;
+        continue;
+      }
+      ASSERT_EQ(widened[i], floats[i]) << i;
+      ASSERT_EQ(narrowed[i].bits, patterns[i].bits) << i;
+      ASSERT_EQ(rounded_next[i].bits, T(next[i]).bits) << i;
+    }
+  };
+  if (dtype() == DType::f16)
+    check.operator()<f16>();
+  else if (dtype() == DType::bf16)
+    check.operator()<bf16>();
+  else
+    GTEST_SKIP() << "not a half type";
+}
+
 TEST_P(Cast, SameTypeIsTheSameTensor) {
   const Tensor x = tensor({2, 2}, {1, 0, 1, 0}).transpose(0, 1);
   EXPECT_EQ(cast(ctx(), x, {dtype()}).raw(), x.raw());
