@@ -15,6 +15,7 @@ namespace burin::cuda {
 
 CudaAvailability availability() noexcept;
 std::string model_name(int device);
+int multiprocessor_count(int device);
 void synchronize_device(int device);
 
 void* create_stream(int device, int priority);

@@ -1,0 +1,294 @@
+// Convolution as a product, weights (K/g x C/g*R*S) by windows (C/g*R*S x pixels), with the windows gathered
+// tile by tile into panels that the register tile reads in order (Goto, van de Geijn: "Anatomy of
+// high-performance matrix multiplication", 2008), so no image of all windows is ever built.
+
+#include <burin/ops/common/activation_apply.h>
+#include <burin/ops/conv2d/conv2d_cpu_tile.h>
+#include <burin/ops/conv2d/conv2d_impl.h>
+#include <burin/runtime/cpu/thread_pool.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace burin::conv2d_impl {
+namespace {
+
+constexpr std::int64_t kDepth = 384;             // terms: a panel and a row block of that depth fit L1
+constexpr std::int64_t kTileFloats = 64 * 1024;  // packed windows: half of a usual L2
+constexpr std::int64_t kMostTilePixels = 1024;
+constexpr std::int64_t kFewestTilePanels = 2;
+constexpr std::int64_t kFewestTileRows = 4 * kRows;
+constexpr std::int64_t kDirectRows = 3;
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// The sizes of a call under short names, for one group of channels.
+struct Geometry {
+  explicit Geometry(const Problem& p)
+      : groups(p.params.groups),
+        channels(p.w[1]),
+        height(p.x[2]),
+        width(p.x[3]),
+        rows(p.w[0] / groups),
+        kernel_height(p.w[2]),
+        kernel_width(p.w[3]),
+        out_height(p.y[2]),
+        out_width(p.y[3]),
+        params(p.params) {}
+
+  std::int64_t terms() const { return channels * kernel_height * kernel_width; }
+  std::int64_t pixels() const { return out_height * out_width; }
+  bool is_pointwise() const {
+    return kernel_height == 1 && kernel_width == 1 && params.stride == std::array<std::int64_t, 2>{1, 1} &&
+           params.padding == Padding2d{};
+  }
+
+  std::int64_t groups, channels, height, width, rows, kernel_height, kernel_width, out_height, out_width;
+  const Conv2dParams& params;
+};
+
+/// Output columns [begin, end) whose window column s lies inside the image, and the input column of output
+/// column 0.
+struct Columns {
+  std::int64_t begin, end, first;
+};
+
+Columns columns_inside(const Geometry& g, std::int64_t s) {
+  const std::int64_t stride = g.params.stride[1];
+  const std::int64_t first = s * g.params.dilation[1] - g.params.padding.left;
+  const std::int64_t begin = first < 0 ? divide_up(-first, stride) : 0;
+  const std::int64_t end = first < g.width ? divide_up(g.width - first, stride) : 0;
+  return {std::min(begin, g.out_width), std::min(std::max(begin, end), g.out_width), first};
+}
+
+/// What window element (c, r, s) reads for output pixels [begin, end), zeros outside the image.
+void gather(const Geometry& g, const float* x, std::int64_t c, std::int64_t r, std::int64_t s,
+            std::int64_t begin, std::int64_t end, float* out) {
+  const Columns inside = columns_inside(g, s);
+  const std::int64_t stride = g.params.stride[1];
+  std::int64_t row = begin / g.out_width;
+  std::int64_t column = begin % g.out_width;
+  for (std::int64_t left = end - begin; left > 0; ++row, column = 0) {
+    const std::int64_t stop = std::min(g.out_width, column + left);
+    const std::int64_t in_row = row * g.params.stride[0] + r * g.params.dilation[0] - g.params.padding.top;
+    const bool is_row_inside = in_row >= 0 && in_row < g.height;
+    const std::int64_t from = is_row_inside ? std::clamp(inside.begin, column, stop) : stop;
+    const std::int64_t to = is_row_inside ? std::clamp(inside.end, from, stop) : stop;
+    out = std::fill_n(out, from - column, 0.0f);
+    if (from < to) {
+      const float* in = x + (c * g.height + in_row) * g.width + inside.first + from * stride;
+      if (stride == 1)
+        out = std::copy_n(in, to - from, out);
+      else
+        for (std::int64_t i = 0; i < to - from; ++i) *out++ = in[i * stride];
+    }
+    out = std::fill_n(out, stop - to, 0.0f);
+    left -= stop - column;
+  }
+}
+
+/// Packs terms [term, term + depth) of output pixels [begin, end): panel after panel, each [depth][kPanel].
+void pack(const Geometry& g, const float* x, std::int64_t term, std::int64_t depth, std::int64_t begin,
+          std::int64_t end, float* panels) {
+  const std::int64_t pixels = end - begin;
+  const std::int64_t whole = pixels / kPanel;
+  const std::int64_t rest = pixels % kPanel;
+  const bool is_pointwise = g.is_pointwise();
+  float line[kMostTilePixels];
+  for (std::int64_t i = 0; i < depth; ++i) {
+    const std::int64_t s = (term + i) % g.kernel_width;
+    const std::int64_t r = (term + i) / g.kernel_width % g.kernel_height;
+    const std::int64_t c = (term + i) / g.kernel_width / g.kernel_height;
+    const float* from = line;
+    if (is_pointwise)
+      from = x + c * g.pixels() + begin;
+    else
+      gather(g, x, c, r, s, begin, end, line);
+    float* to = panels + i * kPanel;
+    for (std::int64_t panel = 0; panel < whole; ++panel, from += kPanel, to += depth * kPanel)
+      std::copy_n(from, kPanel, to);
+    if (rest > 0) std::fill(std::copy_n(from, rest, to), to + kPanel, 0.0f);
+  }
+}
+
+void apply(Activation activation, float* values, std::int64_t count) {
+  with_activation(activation.kind, [&]<ActivationKind kKind>() {
+    for (std::int64_t i = 0; i < count; ++i)
+      values[i] = activate<kKind>(values[i], activation.alpha, activation.beta);
+  });
+}
+
+/// What joins the sums on their way into y. Partial sums wait in y itself.
+struct Epilogue {
+  const float* bias;      // of the first of these rows, or null
+  const float* residual;  // where y's tile is, or null
+  bool is_first, is_last;
+  Activation activation;
+};
+
+/// Writes `columns` values of each row of a tile. y (and residual) have the pitch `pitch`.
+void finish_tile(const Vector (&sums)[kRows][2], int rows, std::int64_t columns, const Epilogue& e, float* y,
+                 std::int64_t pitch) {
+  for (int r = 0; r < rows; ++r) {
+    float* out = y + r * pitch;
+    const float* before = e.is_first ? (e.residual ? e.residual + r * pitch : nullptr) : out;
+    const float bias = e.is_first && e.bias ? e.bias[r] : 0.0f;
+    const bool is_relu = e.is_last && e.activation.kind == ActivationKind::relu;
+    for (int v = 0; v * kVector < columns; ++v) {
+      const std::int64_t count = std::min<std::int64_t>(kVector, columns - v * kVector);
+      Vector value = sums[r][v] + bias;
+      if (count == kVector) {
+        if (before) value += load(before + v * kVector);
+        if (is_relu) value = value < Vector{} ? Vector{} : value;
+        store(out + v * kVector, value);
+        continue;
+      }
+      float lanes[kVector] = {};
+      if (before) std::copy_n(before + v * kVector, count, lanes);
+      value += load(lanes);
+      if (is_relu) value = value < Vector{} ? Vector{} : value;
+      store(lanes, value);
+      std::copy_n(lanes, count, out + v * kVector);
+    }
+    if (e.is_last && !is_relu && e.activation.kind != ActivationKind::none) apply(e.activation, out, columns);
+  }
+}
+
+/// Operands of one image and group.
+struct Slice {
+  const float* x;
+  const float* w;
+  const float* bias;
+  const float* residual;
+  float* y;
+};
+
+Slice slice_of(const Geometry& g, const Operands& o, std::int64_t image, std::int64_t group) {
+  const std::int64_t channel = image * g.groups + group;  // the same for x and y, counted in groups
+  const auto at = [](const void* base, std::int64_t offset) {
+    return base ? static_cast<const float*>(base) + offset : nullptr;
+  };
+  const std::int64_t out = channel * g.rows * g.pixels();
+  return {at(o.x, channel * g.channels * g.height * g.width), at(o.w, group * g.rows * g.terms()),
+          at(o.bias, group * g.rows), at(o.residual, out), static_cast<float*>(o.y) + out};
+}
+
+/// Output channels [row, row_end) of pixels [begin, end).
+void multiply(const CpuPlan& plan, const Geometry& g, const Slice& t, std::int64_t row_begin,
+              std::int64_t row_end, std::int64_t begin, std::int64_t end, float* panels) {
+  const std::int64_t terms = g.terms();
+  std::int64_t term = 0;
+  do {  // once even without terms, for bias, residual and activation
+    const std::int64_t depth = std::min(plan.depth, terms - term);
+    pack(g, t.x, term, depth, begin, end, panels);
+    for (std::int64_t row = row_begin; row < row_end; row += kRows) {
+      const int rows = static_cast<int>(std::min<std::int64_t>(kRows, row_end - row));
+      const float* w = t.w + row * terms + term;
+      for (std::int64_t pixel = begin; pixel < end; pixel += kPanel) {
+        const std::int64_t columns = std::min<std::int64_t>(kPanel, end - pixel);
+        const float* panel = panels + (pixel - begin) * depth;
+        Vector sums[kRows][2];
+        if (columns > kVector)
+          multiply_tile<2>(rows, depth, w, terms, panel, sums);
+        else
+          multiply_tile<1>(rows, depth, w, terms, panel, sums);
+        const std::int64_t at = row * g.pixels() + pixel;
+        const Epilogue epilogue{t.bias ? t.bias + row : nullptr, t.residual ? t.residual + at : nullptr,
+                                term == 0, term + depth == terms, g.params.activation};
+        finish_tile(sums, rows, columns, epilogue, t.y + at, g.pixels());
+      }
+    }
+    term += depth;
+  } while (term < terms);
+}
+
+/// One output channel, each of its rows a sum of input rows.
+void direct(const Geometry& g, const Slice& t, std::int64_t k) {
+  const std::int64_t stride = g.params.stride[1];
+  const float bias = t.bias ? t.bias[k] : 0.0f;
+  for (std::int64_t row = 0; row < g.out_height; ++row) {
+    const std::int64_t at = (k * g.out_height + row) * g.out_width;
+    float* y = t.y + at;
+    for (std::int64_t i = 0; i < g.out_width; ++i) y[i] = bias + (t.residual ? t.residual[at + i] : 0.0f);
+    for (std::int64_t c = 0; c < g.channels; ++c)
+      for (std::int64_t r = 0; r < g.kernel_height; ++r) {
+        const std::int64_t in_row =
+            row * g.params.stride[0] + r * g.params.dilation[0] - g.params.padding.top;
+        if (in_row < 0 || in_row >= g.height) continue;
+        const float* x = t.x + (c * g.height + in_row) * g.width;
+        const float* w = t.w + ((k * g.channels + c) * g.kernel_height + r) * g.kernel_width;
+        for (std::int64_t s = 0; s < g.kernel_width; ++s) {
+          const Columns inside = columns_inside(g, s);
+          const float* in = x + inside.first;
+          if (stride == 1)
+            for (std::int64_t i = inside.begin; i < inside.end; ++i) y[i] += w[s] * in[i];
+          else
+            for (std::int64_t i = inside.begin; i < inside.end; ++i) y[i] += w[s] * in[i * stride];
+        }
+      }
+    apply(g.params.activation, y, g.out_width);
+  }
+}
+
+}  // namespace
+
+CpuPlan cpu_prepare(const Problem& problem, int threads) {
+  const Geometry g(problem);
+  CpuPlan plan;
+  if (g.rows <= kDirectRows) {
+    plan.direct = true;
+    return plan;
+  }
+  const std::int64_t terms = std::max<std::int64_t>(g.terms(), 1);
+  plan.depth = divide_up(terms, divide_up(terms, kDepth));
+  const std::int64_t panels = divide_up(g.pixels(), kPanel);
+  const std::int64_t most =
+      std::clamp<std::int64_t>(kTileFloats / plan.depth, kPanel, kMostTilePixels) / kPanel;
+  const std::int64_t slices = problem.y[0] * g.groups;
+  const std::int64_t wanted = threads == 1 ? 1 : std::int64_t{4} * threads;  // tasks
+  const std::int64_t even = divide_up(panels * slices, wanted);
+  const std::int64_t tiles = divide_up(panels, std::clamp(even, std::min(kFewestTilePanels, most), most));
+  const std::int64_t tile_panels = divide_up(panels, tiles);
+  const std::int64_t tasks = slices * divide_up(panels, tile_panels);
+  // More blocks of rows mean that more tasks pack the same windows: only where cores would stand idle.
+  std::int64_t blocks = 1;
+  if (tasks < 2 * threads && threads > 1)
+    blocks = std::clamp<std::int64_t>(divide_up(2 * threads, tasks), 1, divide_up(g.rows, kFewestTileRows));
+  plan.tile_pixels = tile_panels * kPanel;
+  plan.tile_rows = divide_up(divide_up(g.rows, blocks), kRows) * kRows;
+  plan.workers = std::min<std::int64_t>(threads, tasks * divide_up(g.rows, plan.tile_rows));
+  plan.worker_bytes = static_cast<std::size_t>(plan.depth * plan.tile_pixels) * sizeof(float);
+  return plan;
+}
+
+void cpu_run(const CpuPlan& plan, const Problem& problem, ThreadPool& threads, const Operands& operands,
+             void* workspace) {
+  const Geometry g(problem);
+  if (plan.direct) {
+    threads.for_ranges(problem.y[0] * problem.y[1], 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t slice = i / g.rows;
+        direct(g, slice_of(g, operands, slice / g.groups, slice % g.groups), i % g.rows);
+      }
+    });
+    return;
+  }
+  const std::int64_t tiles = divide_up(g.pixels(), plan.tile_pixels);
+  const std::int64_t blocks = divide_up(g.rows, plan.tile_rows);
+  const std::int64_t tasks = problem.y[0] * g.groups * tiles * blocks;
+  std::atomic<std::int64_t> next = 0;
+  threads.for_each(plan.workers, [&](std::int64_t worker) {
+    float* panels = static_cast<float*>(workspace) +
+                    worker * static_cast<std::int64_t>(plan.worker_bytes / sizeof(float));
+    for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+      const std::int64_t row = task % blocks * plan.tile_rows;
+      const std::int64_t pixel = task / blocks % tiles * plan.tile_pixels;
+      const std::int64_t slice = task / blocks / tiles;
+      multiply(plan, g, slice_of(g, operands, slice / g.groups, slice % g.groups), row,
+               std::min(row + plan.tile_rows, g.rows), pixel, std::min(pixel + plan.tile_pixels, g.pixels()),
+               panels);
+    }
+  });
+}
+
+}  // namespace burin::conv2d_impl

@@ -1,0 +1,82 @@
+#pragma once
+// Private: what the front (conv2d.cpp) and the backends of conv2d say to each other.
+
+#include <burin/ops/conv2d/conv2d.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace burin {
+class ThreadPool;
+}
+
+namespace burin::conv2d_impl {
+
+/// A checked call. Tensors are dense, and x, w, residual and y all in `layout`: contiguous means NCHW and
+/// w [K][C/g][R][S]; channels_last means NHWC and w [K][R][S][C/g]. y has elements; a product may have no
+/// terms.
+struct Problem {
+  DType dtype = DType::f32;
+  Layout layout = Layout::contiguous;
+  Shape x, w, y;
+  Conv2dParams params;
+  bool has_bias = false;
+  bool has_residual = false;
+  bool allow_tf32 = false;
+};
+
+/// Addresses of a call; null where absent. residual may be y.
+struct Operands {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  const void* bias = nullptr;
+  const void* residual = nullptr;
+  void* y = nullptr;
+};
+
+/// How the CPU cuts a call into tasks, each a block of output channels by a tile of pixels. Products are
+/// summed over `depth` terms at a time; those terms of a tile's pixels, packed, stay in cache.
+struct CpuPlan {
+  bool direct = false;     // too few output channels a group for a product: row by row, no packing
+  std::int64_t depth = 0;  // terms
+  std::int64_t tile_pixels = 0;
+  std::int64_t tile_rows = 0;  // output channels
+  std::int64_t workers = 0;    // each with its own part of the workspace
+  std::size_t worker_bytes = 0;
+};
+
+struct CudaPlan;   // conv2d_cuda.h
+struct CudnnPlan;  // conv2d_cudnn.cpp
+
+/// All that a call decides before it runs: made from specs alone, immutable, shared by threads.
+struct Plan {
+  Backend backend = Backend::cpu;
+  Problem problem;  // as the backend wants it: f32 on the CPU, perhaps another layout than the caller's
+  std::size_t workspace_bytes = 0;
+  std::string passed_over;  // why a library did not take the call; empty if one did, or there is none
+  CpuPlan cpu;
+  std::shared_ptr<const CudaPlan> cuda;
+  std::shared_ptr<const CudnnPlan> cudnn;
+};
+
+/// `problem` in the caller's dtype and layout. Reads the context's device, preference, precision and
+/// autotuning; queues nothing unless it measures. Throws UnsupportedError.
+Plan prepare(Context& ctx, const Problem& problem);
+/// Launches, and nothing else. Operands are as plan.problem says; workspace holds workspace_bytes.
+void run(Context& ctx, const Plan& plan, const Operands& operands, void* workspace);
+
+/// For f32 and contiguous tensors.
+CpuPlan cpu_prepare(const Problem& problem, int threads);
+void cpu_run(const CpuPlan& plan, const Problem& problem, ThreadPool& threads, const Operands& operands,
+             void* workspace);
+
+/// Why cuDNN cannot serve a call; empty if it can, as far as can be said without asking it.
+std::string cudnn_refuses(const Problem& problem);
+/// Asks cuDNN for a plan; with `measure`, runs the first candidates and keeps the fastest. Throws
+/// UnsupportedError if there is none, LibraryError if cuDNN is missing.
+std::shared_ptr<const CudnnPlan> cudnn_prepare(Context& ctx, const Problem& problem, bool measure);
+std::size_t workspace_bytes(const CudnnPlan& plan);
+void cudnn_run(Context& ctx, const CudnnPlan& plan, const Operands& operands, void* workspace);
+
+}  // namespace burin::conv2d_impl
