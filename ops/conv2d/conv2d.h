@@ -19,9 +19,9 @@ struct Padding2d {
 struct Conv2dParams {
   std::array<std::int64_t, 2> stride{1, 1};    // [vertical, horizontal], >= 1
   std::array<std::int64_t, 2> dilation{1, 1};  // likewise
-  Padding2d padding;                           // >= 0 a side; sides may differ
+  Padding2d padding{};                         // >= 0 a side; sides may differ
   std::int64_t groups = 1;                     // divides C and K
-  Activation activation;
+  Activation activation{};
   bool operator==(const Conv2dParams&) const = default;
 
   /// [N, K, Ho, Wo] for x [N, C, H, W] and w [K, C / groups, R, S], with

@@ -56,58 +56,75 @@ struct Columns {
 Columns columns_inside(const Geometry& g, std::int64_t s) {
   const std::int64_t stride = g.params.stride[1];
   const std::int64_t first = s * g.params.dilation[1] - g.params.padding.left;
-  const std::int64_t begin = first < 0 ? divide_up(-first, stride) : 0;
-  const std::int64_t end = first < g.width ? divide_up(g.width - first, stride) : 0;
+  std::int64_t begin = std::max<std::int64_t>(-first, 0);
+  std::int64_t end = std::max<std::int64_t>(g.width - first, 0);
+  if (stride > 1) {
+    begin = divide_up(begin, stride);
+    end = divide_up(end, stride);
+  }
   return {std::min(begin, g.out_width), std::min(std::max(begin, end), g.out_width), first};
 }
 
-/// What window element (c, r, s) reads for output pixels [begin, end), zeros outside the image.
-void gather(const Geometry& g, const float* x, std::int64_t c, std::int64_t r, std::int64_t s,
-            std::int64_t begin, std::int64_t end, float* out) {
+/// An output pixel.
+struct Pixel {
+  std::int64_t row, column;
+};
+
+/// What one window element, (r, s) of a channel's plane, reads for `count` output pixels from `at` on; zeros
+/// outside the image.
+void gather(const Geometry& g, const float* plane, std::int64_t r, std::int64_t s, Pixel at,
+            std::int64_t count, float* out) {
   const Columns inside = columns_inside(g, s);
   const std::int64_t stride = g.params.stride[1];
-  std::int64_t row = begin / g.out_width;
-  std::int64_t column = begin % g.out_width;
-  for (std::int64_t left = end - begin; left > 0; ++row, column = 0) {
-    const std::int64_t stop = std::min(g.out_width, column + left);
-    const std::int64_t in_row = row * g.params.stride[0] + r * g.params.dilation[0] - g.params.padding.top;
+  std::int64_t in_row = at.row * g.params.stride[0] + r * g.params.dilation[0] - g.params.padding.top;
+  for (std::int64_t left = count; left > 0; in_row += g.params.stride[0], at.column = 0) {
+    const std::int64_t stop = std::min(g.out_width, at.column + left);
     const bool is_row_inside = in_row >= 0 && in_row < g.height;
-    const std::int64_t from = is_row_inside ? std::clamp(inside.begin, column, stop) : stop;
+    const std::int64_t from = is_row_inside ? std::clamp(inside.begin, at.column, stop) : stop;
     const std::int64_t to = is_row_inside ? std::clamp(inside.end, from, stop) : stop;
-    out = std::fill_n(out, from - column, 0.0f);
-    if (from < to) {
-      const float* in = x + (c * g.height + in_row) * g.width + inside.first + from * stride;
-      if (stride == 1)
-        out = std::copy_n(in, to - from, out);
-      else
-        for (std::int64_t i = 0; i < to - from; ++i) *out++ = in[i * stride];
-    }
-    out = std::fill_n(out, stop - to, 0.0f);
-    left -= stop - column;
+    for (std::int64_t i = at.column; i < from; ++i) *out++ = 0.0f;
+    const float* in = plane + (is_row_inside ? in_row * g.width + inside.first + from * stride : 0);
+    if (stride == 1)
+      copy_run(in, to - from, out);
+    else if (stride == 2)
+      for (std::int64_t i = 0; i < to - from; ++i) out[i] = in[2 * i];
+    else
+      for (std::int64_t i = 0; i < to - from; ++i) out[i] = in[i * stride];
+    out += to - from;
+    for (std::int64_t i = to; i < stop; ++i) *out++ = 0.0f;
+    left -= stop - at.column;
   }
 }
 
 /// Packs terms [term, term + depth) of output pixels [begin, end): panel after panel, each [depth][kPanel].
 void pack(const Geometry& g, const float* x, std::int64_t term, std::int64_t depth, std::int64_t begin,
           std::int64_t end, float* panels) {
-  const std::int64_t pixels = end - begin;
-  const std::int64_t whole = pixels / kPanel;
-  const std::int64_t rest = pixels % kPanel;
+  const std::int64_t whole = (end - begin) / kPanel;
+  const std::int64_t rest = (end - begin) % kPanel;
   const bool is_pointwise = g.is_pointwise();
+  const Pixel first{begin / g.out_width, begin % g.out_width};
+  std::int64_t s = term % g.kernel_width;
+  std::int64_t r = term / g.kernel_width % g.kernel_height;
+  const float* plane = x + term / g.kernel_width / g.kernel_height * g.height * g.width;
   float line[kMostTilePixels];
   for (std::int64_t i = 0; i < depth; ++i) {
-    const std::int64_t s = (term + i) % g.kernel_width;
-    const std::int64_t r = (term + i) / g.kernel_width % g.kernel_height;
-    const std::int64_t c = (term + i) / g.kernel_width / g.kernel_height;
     const float* from = line;
     if (is_pointwise)
-      from = x + c * g.pixels() + begin;
+      from = plane + begin;
     else
-      gather(g, x, c, r, s, begin, end, line);
+      gather(g, plane, r, s, first, end - begin, line);
     float* to = panels + i * kPanel;
     for (std::int64_t panel = 0; panel < whole; ++panel, from += kPanel, to += depth * kPanel)
       std::copy_n(from, kPanel, to);
-    if (rest > 0) std::fill(std::copy_n(from, rest, to), to + kPanel, 0.0f);
+    if (rest > 0) {
+      copy_run(from, rest, to);
+      for (std::int64_t j = rest; j < kPanel; ++j) to[j] = 0.0f;
+    }
+    if (++s < g.kernel_width) continue;
+    s = 0;
+    if (++r < g.kernel_height) continue;
+    r = 0;
+    plane += g.height * g.width;
   }
 }
 
@@ -154,6 +171,16 @@ void finish_tile(const Vector (&sums)[kRows][2], int rows, std::int64_t columns,
   }
 }
 
+/// Asks for part `part` of `parts` of the next rows' weights, which no hardware prefetcher foresees: each row
+/// is far from the last.
+void prefetch_rows(const float* w, std::int64_t rows, std::int64_t pitch, std::int64_t depth,
+                   std::int64_t part, std::int64_t parts) {
+  constexpr std::int64_t kLine = 16;
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t i = depth * part / parts; i < depth * (part + 1) / parts; i += kLine)
+      __builtin_prefetch(w + row * pitch + i, 0, 2);
+}
+
 /// Operands of one image and group.
 struct Slice {
   const float* x;
@@ -181,12 +208,15 @@ void multiply(const CpuPlan& plan, const Geometry& g, const Slice& t, std::int64
   do {  // once even without terms, for bias, residual and activation
     const std::int64_t depth = std::min(plan.depth, terms - term);
     pack(g, t.x, term, depth, begin, end, panels);
+    const std::int64_t panel_count = divide_up(end - begin, kPanel);
     for (std::int64_t row = row_begin; row < row_end; row += kRows) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kRows, row_end - row));
       const float* w = t.w + row * terms + term;
       for (std::int64_t pixel = begin; pixel < end; pixel += kPanel) {
         const std::int64_t columns = std::min<std::int64_t>(kPanel, end - pixel);
         const float* panel = panels + (pixel - begin) * depth;
+        prefetch_rows(w + kRows * terms, std::clamp<std::int64_t>(row_end - row - kRows, 0, kRows), terms,
+                      depth, (pixel - begin) / kPanel, panel_count);
         Vector sums[kRows][2];
         if (columns > kVector)
           multiply_tile<2>(rows, depth, w, terms, panel, sums);

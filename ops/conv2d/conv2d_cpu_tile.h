@@ -28,6 +28,18 @@ inline Vector load(const float* address) {
 }
 inline void store(float* address, Vector value) { std::memcpy(address, &value, sizeof value); }
 
+/// Copies short runs inline: pieces of kWidth, the last one overlapping its neighbour.
+template <int kWidth = kVector>
+inline void copy_run(const float* from, std::int64_t count, float* to) {
+  if (count >= kWidth) {
+    for (std::int64_t i = 0; i < count - kWidth; i += kWidth)
+      std::memcpy(to + i, from + i, kWidth * sizeof(float));
+    std::memcpy(to + count - kWidth, from + count - kWidth, kWidth * sizeof(float));
+  } else if constexpr (kWidth > 1) {
+    copy_run<kWidth / 2>(from, count, to);
+  }
+}
+
 /// sums[r][c] = the products of rows of a (pitch a_pitch) with a panel packed [k][kPanel], of which the first
 /// kVectors * kVector columns are wanted. a is read in place: its rows are the weights as the model stores
 /// them.
