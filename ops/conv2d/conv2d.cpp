@@ -50,11 +50,23 @@ PlanKey plan_key(const Context& ctx, const Problem& p) {
   return key;
 }
 
-Tensor in_form_of(Context& ctx, const Tensor& x, const Problem& problem) {
-  return x.defined() ? to(ctx, to(ctx, x, problem.dtype), problem.layout) : x;
+const void* address(const Tensor& x) { return x.defined() ? x.raw() : nullptr; }
+
+bool is_aligned(const Tensor& x, const Plan& plan) {
+  return reinterpret_cast<std::uintptr_t>(x.raw()) % plan.alignment == 0;
 }
 
-const void* address(const Tensor& x) { return x.defined() ? x.raw() : nullptr; }
+bool is_in_form(const Tensor& x, const Plan& plan, Layout layout) {
+  return x.dtype() == plan.problem.dtype && x.is_dense_in(layout) && is_aligned(x, plan);
+}
+
+/// x if the plan can read it where it is, else a copy that it can.
+Tensor in_form(Context& ctx, const Tensor& x, const Plan& plan, Layout layout) {
+  if (!x.defined() || is_in_form(x, plan, layout)) return x;
+  Tensor copied = empty(ctx, x.shape(), plan.problem.dtype, layout);
+  copy(ctx, copied, x);
+  return copied;
+}
 
 void check_operands(const Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual) {
@@ -133,14 +145,13 @@ void conv2d_into(Context& ctx, Tensor& y, const Tensor& x, const Tensor& w, cons
   const auto plan = ctx.plans().find_or_make<Plan>(plan_key(ctx, problem),
                                                    [&] { return conv2d_impl::prepare(ctx, problem); });
 
-  // What is already in the plan's form is used as it is; the rest is copied into that form and back.
-  const Problem& form = plan->problem;
-  const Tensor form_x = in_form_of(ctx, x, form);
-  const Tensor form_w = in_form_of(ctx, w, form);
-  const Tensor form_bias = bias.defined() ? contiguous(ctx, to(ctx, bias, form.dtype)) : bias;
-  const Tensor form_residual = in_form_of(ctx, residual, form);
-  const bool in_place = y.dtype() == form.dtype && y.is_dense_in(form.layout);
-  Tensor form_y = in_place ? y : empty(ctx, y_shape, form.dtype, form.layout);
+  const Layout layout = plan->problem.layout;
+  const Tensor form_x = in_form(ctx, x, *plan, layout);
+  const Tensor form_w = in_form(ctx, w, *plan, layout);
+  const Tensor form_bias = in_form(ctx, bias, *plan, Layout::contiguous);
+  const Tensor form_residual = in_form(ctx, residual, *plan, layout);
+  const bool in_place = is_in_form(y, *plan, layout);
+  Tensor form_y = in_place ? y : empty(ctx, y_shape, plan->problem.dtype, layout);
   Tensor workspace;
   if (plan->workspace_bytes > 0)
     workspace = empty(ctx, Shape({static_cast<std::int64_t>(plan->workspace_bytes)}), DType::u8);
@@ -175,34 +186,15 @@ Plan cudnn_plan(Context& ctx, const Problem& problem) {
   Plan plan;
   plan.backend = Backend::cudnn;
   plan.problem = problem;
+  plan.alignment = kCudnnAlignment;
   plan.cudnn = cudnn_prepare(ctx, problem, ctx.autotune());
   plan.workspace_bytes = workspace_bytes(*plan.cudnn);
   return plan;
 }
 
-/// Milliseconds of one run on tensors of its own, the best of a few.
-double measure(Context& ctx, const Plan& plan) {
-  const Problem& p = plan.problem;
-  const auto scratch = [&](const Shape& shape) { return zeros(ctx, shape, p.dtype); };
-  const Tensor x = scratch(p.x);
-  const Tensor w = scratch(p.w);
-  const Tensor bias = p.has_bias ? scratch(Shape({p.w[0]})) : Tensor();
-  const Tensor residual = p.has_residual ? scratch(p.y) : Tensor();
-  Tensor y = scratch(p.y);
-  Tensor workspace = empty(ctx, Shape({static_cast<std::int64_t>(plan.workspace_bytes)}), DType::u8);
-  const Operands operands{x.raw(), w.raw(), address(bias), address(residual), y.raw()};
-  run(ctx, plan, operands, workspace.raw());  // loads the kernels
-  double best = 0;
-  for (int i = 0; i < 5; ++i) {
-    Event begin(ctx.device());
-    Event end(ctx.device());
-    begin.record(ctx.stream());
-    run(ctx, plan, operands, workspace.raw());
-    end.record(ctx.stream());
-    const double ms = begin.elapsed_ms(end);
-    if (i == 0 || ms < best) best = ms;
-  }
-  return best;
+double time_of(Context& ctx, const Plan& plan) {
+  return time_ms(ctx, plan.problem, plan.workspace_bytes,
+                 [&](const Operands& operands, void* workspace) { run(ctx, plan, operands, workspace); });
 }
 
 Plan gpu_plan(Context& ctx, const Problem& problem) {
@@ -220,7 +212,7 @@ Plan gpu_plan(Context& ctx, const Problem& problem) {
     Plan own = cuda_plan(ctx, problem);
     // Turning the tensors round is part of the hand-written kernel's price, and not measured: leave it the
     // calls where it has nothing to turn.
-    if (own.problem.layout != problem.layout || measure(ctx, library) <= measure(ctx, own)) return library;
+    if (own.problem.layout != problem.layout || time_of(ctx, library) <= time_of(ctx, own)) return library;
     own.passed_over = "slower when measured";
     return own;
   } catch (const UnsupportedError& error) {
@@ -245,6 +237,30 @@ Plan prepare(Context& ctx, const Problem& problem) {
   plan.cpu = cpu_prepare(plan.problem, ctx.threads().size());
   plan.workspace_bytes = static_cast<std::size_t>(plan.cpu.workers) * plan.cpu.worker_bytes;
   return plan;
+}
+
+double time_ms(Context& ctx, const Problem& problem, std::size_t workspace_bytes,
+               const std::function<void(const Operands&, void* workspace)>& launch) {
+  const auto scratch = [&](const Shape& shape) { return zeros(ctx, shape, problem.dtype); };
+  const Tensor x = scratch(problem.x);
+  const Tensor w = scratch(problem.w);
+  const Tensor bias = problem.has_bias ? scratch(Shape({problem.w[0]})) : Tensor();
+  const Tensor residual = problem.has_residual ? scratch(problem.y) : Tensor();
+  Tensor y = scratch(problem.y);
+  Tensor workspace = empty(ctx, Shape({static_cast<std::int64_t>(workspace_bytes)}), DType::u8);
+  const Operands operands{x.raw(), w.raw(), address(bias), address(residual), y.raw()};
+  launch(operands, workspace.raw());
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    Event begin(ctx.device());
+    Event end(ctx.device());
+    begin.record(ctx.stream());
+    launch(operands, workspace.raw());
+    end.record(ctx.stream());
+    const double ms = begin.elapsed_ms(end);
+    if (i == 0 || ms < best) best = ms;
+  }
+  return best;
 }
 
 void run(Context& ctx, const Plan& plan, const Operands& operands, void* workspace) {

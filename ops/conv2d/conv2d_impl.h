@@ -4,6 +4,7 @@
 #include <burin/ops/conv2d/conv2d.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -54,7 +55,8 @@ struct Plan {
   Backend backend = Backend::cpu;
   Problem problem;  // as the backend wants it: f32 on the CPU, perhaps another layout than the caller's
   std::size_t workspace_bytes = 0;
-  std::string passed_over;  // why a library did not take the call; empty if one did, or there is none
+  std::string passed_over;    // why a library did not take the call; empty if one did, or there is none
+  std::size_t alignment = 1;  // bytes, of every operand's address
   CpuPlan cpu;
   std::shared_ptr<const CudaPlan> cuda;
   std::shared_ptr<const CudnnPlan> cudnn;
@@ -70,6 +72,13 @@ void run(Context& ctx, const Plan& plan, const Operands& operands, void* workspa
 CpuPlan cpu_prepare(const Problem& problem, int threads);
 void cpu_run(const CpuPlan& plan, const Problem& problem, ThreadPool& threads, const Operands& operands,
              void* workspace);
+
+/// Milliseconds of a launch on scratch operands: the best of a few, after one to warm up.
+double time_ms(Context& ctx, const Problem& problem, std::size_t workspace_bytes,
+               const std::function<void(const Operands&, void* workspace)>& launch);
+
+/// Bytes that cuDNN's plans suppose every address to be a multiple of.
+inline constexpr std::size_t kCudnnAlignment = 16;
 
 /// Why cuDNN cannot serve a call; empty if it can, as far as can be said without asking it.
 std::string cudnn_refuses(const Problem& problem);
