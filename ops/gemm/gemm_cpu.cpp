@@ -9,6 +9,11 @@
 namespace burin::gemm {
 namespace {
 
+/// Where packing the operands costs more than it saves; measured. Eigen does not pack for a vector.
+bool dots_are_faster(std::int64_t shorter, std::int64_t k) {
+  return shorter >= 2 && shorter <= 64 && k >= 32 * shorter;
+}
+
 template <int kOrder>
 using Operand = Eigen::Map<const Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, kOrder>,
                            Eigen::Unaligned, Eigen::OuterStride<>>;
@@ -28,6 +33,8 @@ void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, st
 void cpu(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, bool a_transposed,
          const float* b, std::int64_t ldb, bool b_transposed, float* c, std::int64_t ldc, bool accumulate) {
   if (m == 0 || n == 0) return;
+  if (!a_transposed && b_transposed && dots_are_faster(std::min(m, n), k))
+    return cpu_dots(m, n, k, a, lda, b, ldb, c, ldc, accumulate);
   if (!accumulate)
     for (std::int64_t row = 0; row < m; ++row) std::fill_n(c + row * ldc, n, 0.0f);
   if (k == 0) return;

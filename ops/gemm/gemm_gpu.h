@@ -1,0 +1,22 @@
+#pragma once
+// Private: one matrix product on the GPU, by the hand-written kernels or by cuBLASLt.
+
+#include <burin/ops/gemm/gemm.h>
+#include <burin/runtime/context.h>
+
+namespace burin::gemm {
+
+/// The addresses of one product; bias may be null.
+struct Operands {
+  const void* a;
+  const void* b;
+  const void* bias;
+  void* y;
+};
+
+/// Launches the problem on the context's stream. Who runs it, and how, is decided once for each problem and
+/// alignment and kept in the context's plans under `op`: the preferred backend, or else cuBLASLt where it
+/// serves and the hand-written kernels where not, or the faster of both where the context measures.
+void run_on_gpu(Context& ctx, const char* op, const Problem& problem, const Operands& operands);
+
+}  // namespace burin::gemm
