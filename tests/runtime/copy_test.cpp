@@ -140,7 +140,7 @@ TEST_P(CopyTest, ReadsAndWritesAnyStridesOnAnyDevice) {
 
 TEST_P(CopyTest, ConvertsWhileReordering) {
   Random random;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < sweep(2000); ++i) {
     IntList extents;
     IntList order;
     const auto rank = static_cast<int>(random.integer(1, 6));

@@ -149,7 +149,7 @@ TEST_P(StreamTest, RetainedBuffersAreGivenBackAtSynchronization) {
 
 TEST_P(StreamTest, ResourcesRefuseDevicesThatDoNotExist) {
   if (device().is_cpu()) return;
-  EXPECT_THAT([] { make_cuda_resource(1000); },
+  EXPECT_THAT([] { make_resource(Device::cuda(1000)); },
               ThrowsMessage<DeviceError>(HasSubstr("cuda:1000 does not exist")));
   EXPECT_THAT([] { Stream stream(Device::cuda(1000)); },
               ThrowsMessage<DeviceError>(HasSubstr("cuda:1000 does not exist")));
