@@ -171,8 +171,7 @@ void finish_tile(const Vector (&sums)[kRows][2], int rows, std::int64_t columns,
   }
 }
 
-/// Asks for part `part` of `parts` of the next rows' weights, which no hardware prefetcher foresees: each row
-/// is far from the last.
+/// Asks for part `part` of `parts` of the next rows' weights.
 void prefetch_rows(const float* w, std::int64_t rows, std::int64_t pitch, std::int64_t depth,
                    std::int64_t part, std::int64_t parts) {
   constexpr std::int64_t kLine = 16;
@@ -215,8 +214,9 @@ void multiply(const CpuPlan& plan, const Geometry& g, const Slice& t, std::int64
       for (std::int64_t pixel = begin; pixel < end; pixel += kPanel) {
         const std::int64_t columns = std::min<std::int64_t>(kPanel, end - pixel);
         const float* panel = panels + (pixel - begin) * depth;
-        prefetch_rows(w + kRows * terms, std::clamp<std::int64_t>(row_end - row - kRows, 0, kRows), terms,
-                      depth, (pixel - begin) / kPanel, panel_count);
+        if (depth < terms)  // rows lie apart, so no hardware prefetcher foresees the next
+          prefetch_rows(w + kRows * terms, std::clamp<std::int64_t>(row_end - row - kRows, 0, kRows), terms,
+                        depth, (pixel - begin) / kPanel, panel_count);
         Vector sums[kRows][2];
         if (columns > kVector)
           multiply_tile<2>(rows, depth, w, terms, panel, sums);

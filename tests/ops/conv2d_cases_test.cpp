@@ -20,9 +20,13 @@ Values counting(std::int64_t count) {
 /// Small integers, so that every type gives the exact sum.
 class Conv2d : public OnEachTarget {
  protected:
+  Tensor run(const Tensor& x, const Tensor& w, const Tensor& bias = {}, const Conv2dParams& params = {},
+             const Tensor& residual = {}) {
+    return served(ctx(), [&] { return conv2d(ctx(), x, w, bias, params, residual); });
+  }
   Values conv(const Shape& x_shape, const Values& x, const Shape& w_shape, const Values& w,
               const Conv2dParams& params = {}) {
-    return values(conv2d(ctx(), tensor(x_shape, x), tensor(w_shape, w), {}, params));
+    return values(run(tensor(x_shape, x), tensor(w_shape, w), {}, params));
   }
   void expect_exact(const Values& actual, Values expected) {
     for (double& value : expected) value = rounded(value, dtype());
@@ -37,7 +41,7 @@ class Conv2d : public OnEachTarget {
   bool refuses_uneven_padding(const Conv2dParams& params) {
     if (backend() != Backend::cudnn) return false;
     try {
-      conv({1, 1, 4, 4}, ones(16), {1, 1, 2, 2}, ones(4), params);
+      conv2d(ctx(), tensor({1, 1, 4, 4}, ones(16)), tensor({1, 1, 2, 2}, ones(4)), {}, params);
       ADD_FAILURE() << "cuDNN took uneven padding";
     } catch (const UnsupportedError& error) {
       EXPECT_NE(std::string(error.what()).find("padding"), std::string::npos) << error.what();
@@ -91,14 +95,12 @@ TEST_P(Conv2d, C7_DepthwiseKeepsHeightAndWidthApart) {
 }
 
 TEST_P(Conv2d, C9_EmptyBatch) {
-  ctx().prefer(Backend::automatic);
-  const Tensor y = conv2d(ctx(), empty(ctx(), {0, 3, 3, 3}, dtype()), tensor({3, 3, 3, 3}, ones(81)));
+  const Tensor y = run(empty(ctx(), {0, 3, 3, 3}, dtype()), tensor({3, 3, 3, 3}, ones(81)));
   EXPECT_EQ(y.shape(), Shape({0, 3, 1, 1}));
   ctx().synchronize();
 }
 
 TEST_P(Conv2d, C10_EmptyHeightPadded) {
-  ctx().prefer(backend() == Backend::cudnn ? Backend::automatic : backend());
   const Tensor x = empty(ctx(), {2, 32, 0, 5}, dtype());
   const Tensor w = tensor({32, 32, 2, 2}, ones(32 * 32 * 4));
   const Conv2dParams params{.padding = Padding2d::all(1)};
@@ -106,22 +108,21 @@ TEST_P(Conv2d, C10_EmptyHeightPadded) {
   for (int n = 0; n < 2; ++n)
     for (int c = 0; c < 32; ++c)
       for (int i = 0; i < 6; ++i) expected.push_back(c + 1);
-  const Tensor y = conv2d(ctx(), x, w, tensor({32}, counting(32)), params);
+  const Tensor y = run(x, w, tensor({32}, counting(32)), params);
   EXPECT_EQ(y.shape(), Shape({2, 32, 1, 6}));
   expect_equal(values(y), expected);
-  expect_equal(values(conv2d(ctx(), x, w, {}, params)), Values(2 * 32 * 6, 0.0));
+  expect_equal(values(run(x, w, {}, params)), Values(2 * 32 * 6, 0.0));
 }
 
 TEST_P(Conv2d, NoChannelsLeaveBiasResidualAndActivation) {
-  ctx().prefer(backend() == Backend::cudnn ? Backend::automatic : backend());
   const Tensor x = empty(ctx(), {1, 0, 2, 2}, dtype());
   const Tensor w = empty(ctx(), {2, 0, 1, 1}, dtype());
   const Tensor bias = tensor({2}, {1, -1});
   const Tensor residual = tensor({1, 2, 2, 2}, {0, 1, -2, 3, 0, 1, 2, 3});
-  expect_equal(values(conv2d(ctx(), x, w, bias, {.activation = Activation::relu()}, residual)),
+  expect_equal(values(run(x, w, bias, {.activation = Activation::relu()}, residual)),
                {1, 2, 0, 4, 0, 0, 1, 2});
   const Tensor few = tensor({1, 4, 1, 1}, ones(4));
-  EXPECT_EQ(conv2d(ctx(), few, empty(ctx(), {0, 4, 1, 1}, dtype())).shape(), Shape({1, 0, 1, 1}));
+  EXPECT_EQ(run(few, empty(ctx(), {0, 4, 1, 1}, dtype())).shape(), Shape({1, 0, 1, 1}));
 }
 
 TEST_P(Conv2d, C11_EveryChannelCountIsExact) {
@@ -142,8 +143,8 @@ TEST_P(Conv2d, C13_LayoutsAgree) {
   const Tensor x = tensor(x_shape, x_values);
   const Tensor w = tensor({10, 3, 3, 2}, random.integers(180, -4, 4));
   const Conv2dParams params{.stride = {2, 1}, .padding = {1, 1, 1, 1}, .groups = 2};
-  const Tensor rows = conv2d(ctx(), x, w, {}, params);
-  const Tensor pixels = conv2d(ctx(), with_strides(ctx(), x, Variant::channels_last), w, {}, params);
+  const Tensor rows = run(x, w, {}, params);
+  const Tensor pixels = run(with_strides(ctx(), x, Variant::channels_last), w, {}, params);
   EXPECT_TRUE(rows.is_contiguous());
   EXPECT_TRUE(pixels.is_channels_last());
   expect_equal(values(pixels), values(rows));
@@ -171,10 +172,10 @@ TEST_P(Conv2d, C19_FullPrecisionUnlessAskedOtherwise) {
   for (std::size_t i = 0; i < 8; ++i) identity[i * 9] = 1;
   const Tensor w = tensor({8, 8, 1, 1}, identity);
   for (const Variant variant : {Variant::contiguous, Variant::channels_last})
-    expect_equal(values(conv2d(ctx(), with_strides(ctx(), x, variant), w)), Values(8 * 16, value));
+    expect_equal(values(run(with_strides(ctx(), x, variant), w)), Values(8 * 16, value));
   expect_exact(conv({1, 1, 1, 1}, {value}, {1, 1, 1, 1}, {1}), {value});
   ctx().set_precision({.allow_tf32 = true});
-  for (const double y : values(conv2d(ctx(), x, w))) EXPECT_TRUE(y == 1 || y == value) << y;
+  for (const double y : values(run(x, w))) EXPECT_TRUE(y == 1 || y == value) << y;
 }
 
 TEST_P(Conv2d, ResidualMayBeTheOutput) {
@@ -191,7 +192,10 @@ TEST_P(Conv2d, ResidualMayBeTheOutput) {
   c.bias = random.integers(7, -9, 9);
   c.residual = random.integers(7 * 45, -99, 99);
   Tensor y = tensor({1, 7, 5, 9}, c.residual);
-  conv2d_into(ctx(), y, tensor(c.x_shape, c.x), tensor(c.w_shape, c.w), tensor({7}, c.bias), c.params, y);
+  served(ctx(), [&] {
+    conv2d_into(ctx(), y, tensor(c.x_shape, c.x), tensor(c.w_shape, c.w), tensor({7}, c.bias), c.params, y);
+    return true;
+  });
   const Values expected = reference(c).y;
   expect_near(values(y), expected, [&](std::size_t i) {
     return dtype() == DType::f32 ? 0 : epsilon(dtype()) * std::abs(expected[i]);
@@ -201,10 +205,13 @@ TEST_P(Conv2d, ResidualMayBeTheOutput) {
 TEST_P(Conv2d, WritesEitherLayout) {
   const Tensor x = tensor({1, 2, 3, 4}, counting(24));
   const Tensor w = tensor({2, 2, 1, 1}, {1, 0, 0, 2});
-  const Values expected = values(conv2d(ctx(), x, w));
+  const Values expected = values(run(x, w));
   for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
     Tensor y = empty(ctx(), {1, 2, 3, 4}, dtype(), layout);
-    conv2d_into(ctx(), y, x, w);
+    served(ctx(), [&] {
+      conv2d_into(ctx(), y, x, w);
+      return true;
+    });
     expect_equal(values(y), expected);
     EXPECT_TRUE(y.is_dense_in(layout));
   }
@@ -213,7 +220,7 @@ TEST_P(Conv2d, WritesEitherLayout) {
 TEST_P(Conv2d, L5_StridesOfSingleElementsDoNotMatter) {
   Tensor x = tensor({1, 1, 1, 6}, counting(6));
   x = Tensor(x.buffer(), x.dtype(), x.shape(), Strides({999, 0, 7, 1}));
-  expect_exact(values(conv2d(ctx(), x, tensor({1, 1, 1, 2}, {1, 10}))), {21, 32, 43, 54, 65});
+  expect_exact(values(run(x, tensor({1, 1, 1, 2}, {1, 10}))), {21, 32, 43, 54, 65});
 }
 
 // More than 2^31 elements

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <iostream>
 #include <support/test_support.h>
 #include <vector>
 
@@ -31,6 +32,22 @@ inline double activated(const Activation& a, double v) {
     case ActivationKind::clip: return v < a.alpha ? a.alpha : (v > a.beta ? a.beta : v);
   }
   return v;
+}
+
+/// call(), and where a forced cuDNN has no engine for it, what the automatic choice makes of it, with a line
+/// that says so.
+template <class Call>
+auto served(Context& ctx, Call&& call) {
+  try {
+    return call();
+  } catch (const UnsupportedError& error) {
+    if (ctx.preferred() != Backend::cudnn) throw;
+    std::cout << "  left to the automatic choice: " << error.what() << "\n";
+    ctx.prefer(Backend::automatic);
+    auto result = call();
+    ctx.prefer(Backend::cudnn);
+    return result;
+  }
 }
 
 struct ConvReference {

@@ -2,7 +2,6 @@
 #include <burin/runtime/config.h>
 
 #include <algorithm>
-#include <iostream>
 #include <map>
 #include <ops/conv2d_reference.h>
 
@@ -138,6 +137,35 @@ TEST_P(Conv2dSweep, Tf32IsWithinItsRounding) {
   if (backend() == Backend::cpu || dtype() != DType::f32) GTEST_SKIP() << "TF32 is CUDA's";
   ctx().set_precision({.allow_tf32 = true});
   EXPECT_GT(run_sweep(ctx(), dtype(), sweep(500), 2), 0);
+}
+
+/// Shapes that need several tiles of pixels, blocks of channels and rounds of sums; odd ends everywhere.
+TEST_P(Conv2dSweep, LargerShapesMatchToo) {
+  struct Sizes {
+    Shape x, w;
+    Conv2dParams params;
+  };
+  const Sizes all[] = {{{2, 64, 30, 31}, {47, 64, 3, 3}, {.stride = {2, 1}, .padding = Padding2d::all(1)}},
+                       {{1, 512, 7, 7}, {37, 512, 3, 3}, {.padding = Padding2d::all(1)}},
+                       {{3, 3, 61, 45}, {20, 3, 7, 7}, {.stride = {2, 2}, .padding = Padding2d::all(3)}},
+                       {{1, 1030, 5, 9}, {70, 1030, 1, 1}, {.activation = Activation::relu()}},
+                       {{1, 8, 67, 130}, {12, 4, 3, 5}, {.dilation = {2, 3}, .groups = 2}}};
+  Random random(7);
+  for (const Sizes& sizes : all) {
+    ConvCase c{sizes.x, sizes.w, sizes.params, random.reals(sizes.x.count()), random.reals(sizes.w.count()),
+               {},      {}};
+    for (std::vector<double>* values : {&c.x, &c.w})
+      for (double& value : *values) value = rounded(value, dtype());
+    const ConvReference expected = reference(c);
+    for (const Variant variant : {Variant::contiguous, Variant::channels_last}) {
+      const Tensor x = with_strides(ctx(), tensor(c.x_shape, c.x), variant);
+      const Tensor w = tensor(c.w_shape, c.w);
+      const Tensor y = served(ctx(), [&] { return conv2d(ctx(), x, w, {}, c.params); });
+      expect_near(values(y), expected.y,
+                  [&](std::size_t i) { return tolerance(expected, i, dtype(), false); });
+      if (HasFailure()) FAIL() << describe(c);
+    }
+  }
 }
 
 TEST_P(Conv2dSweep, IsTheSameFromRunToRun) {
