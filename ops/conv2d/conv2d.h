@@ -1,6 +1,7 @@
 #pragma once
 
 #include <burin/ops/common/activation.h>
+#include <burin/ops/common/padding.h>
 #include <burin/runtime/context.h>
 #include <burin/runtime/tensor.h>
 
@@ -9,17 +10,10 @@
 
 namespace burin {
 
-/// Elements of zeros added on each side of the two spatial axes.
-struct Padding2d {
-  std::int64_t top = 0, left = 0, bottom = 0, right = 0;
-  static constexpr Padding2d all(std::int64_t p) { return {p, p, p, p}; }
-  bool operator==(const Padding2d&) const = default;
-};
-
 struct Conv2dParams {
   std::array<std::int64_t, 2> stride{1, 1};    // [vertical, horizontal], >= 1
   std::array<std::int64_t, 2> dilation{1, 1};  // likewise
-  Padding2d padding{};                         // >= 0 a side; sides may differ
+  Padding2d padding{};                         // zeros, >= 0 a side; sides may differ
   std::int64_t groups = 1;                     // divides C and K
   Activation activation{};
   bool operator==(const Conv2dParams&) const = default;
