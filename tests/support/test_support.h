@@ -119,6 +119,18 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
                  const std::function<double(std::size_t)>& tolerance);
 void expect_equal(const std::vector<double>& actual, const std::vector<double>& expected);
 
+/// The call must throw an Exception whose message holds `piece`.
+template <class Exception, class Call>
+void expect_error(Call&& call, const std::string& piece) {
+  try {
+    call();
+    ADD_FAILURE() << "nothing was thrown; expected: " << piece;
+  } catch (const Exception& error) {
+    EXPECT_NE(std::string(error.what()).find(piece), std::string::npos)
+        << error.what() << "\nlacks: " << piece;
+  }
+}
+
 /// The tolerance of a sum of `terms` products: 4 sqrt(K) eps sum|a b| in the accumulator's f32, plus the
 /// rounding of the result to dtype.
 double sum_tolerance(DType dtype, std::int64_t terms, double sum_of_magnitudes, double result);
