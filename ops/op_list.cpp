@@ -8,10 +8,15 @@ namespace {
 
 struct Name {
   std::string_view operator()(const Activation&) const { return "activation"; }
+  std::string_view operator()(const ArgmaxParams&) const { return "argmax"; }
+  std::string_view operator()(const AvgPool2dParams&) const { return "avg_pool2d"; }
   std::string_view operator()(const BatchNormParams&) const { return "batch_norm"; }
   std::string_view operator()(const BinaryParams& p) const { return name(p.kind); }
   std::string_view operator()(const CastParams&) const { return "cast"; }
   std::string_view operator()(const ConcatParams&) const { return "concat"; }
+  std::string_view operator()(const GlobalAvgPool2dParams&) const { return "global_avg_pool2d"; }
+  std::string_view operator()(const MaxPool2dParams&) const { return "max_pool2d"; }
+  std::string_view operator()(const SoftmaxParams&) const { return "softmax"; }
 };
 
 /// The inputs of an operator that needs `required` of them and takes `optional` more.
@@ -39,6 +44,14 @@ struct Run {
     const Inputs in("activation", inputs, 1);
     return activation(ctx, in[0], a);
   }
+  Tensor operator()(const ArgmaxParams& p) const {
+    const Inputs in("argmax", inputs, 1);
+    return argmax(ctx, in[0], p);
+  }
+  Tensor operator()(const AvgPool2dParams& p) const {
+    const Inputs in("avg_pool2d", inputs, 1);
+    return avg_pool2d(ctx, in[0], p);
+  }
   Tensor operator()(const BatchNormParams& p) const {
     const Inputs in("batch_norm", inputs, 3, 2);
     return batch_norm(ctx, in[0], in[1], in[2], in[3], in[4], p);
@@ -52,6 +65,18 @@ struct Run {
     return cast(ctx, in[0], p);
   }
   Tensor operator()(const ConcatParams& p) const { return concat(ctx, inputs, p); }
+  Tensor operator()(const GlobalAvgPool2dParams&) const {
+    const Inputs in("global_avg_pool2d", inputs, 1);
+    return global_avg_pool2d(ctx, in[0]);
+  }
+  Tensor operator()(const MaxPool2dParams& p) const {
+    const Inputs in("max_pool2d", inputs, 1);
+    return max_pool2d(ctx, in[0], p);
+  }
+  Tensor operator()(const SoftmaxParams& p) const {
+    const Inputs in("softmax", inputs, 1);
+    return softmax(ctx, in[0], p);
+  }
 };
 
 }  // namespace

@@ -28,10 +28,15 @@ class OpList : public ::testing::Test {
 
 TEST_F(OpList, Names) {
   EXPECT_EQ(op_name(Activation::relu()), "activation");
+  EXPECT_EQ(op_name(ArgmaxParams{}), "argmax");
+  EXPECT_EQ(op_name(AvgPool2dParams{}), "avg_pool2d");
   EXPECT_EQ(op_name(BatchNormParams{}), "batch_norm");
   EXPECT_EQ(op_name(BinaryParams{BinaryKind::mul}), "mul");
   EXPECT_EQ(op_name(CastParams{}), "cast");
   EXPECT_EQ(op_name(ConcatParams{}), "concat");
+  EXPECT_EQ(op_name(GlobalAvgPool2dParams{}), "global_avg_pool2d");
+  EXPECT_EQ(op_name(MaxPool2dParams{}), "max_pool2d");
+  EXPECT_EQ(op_name(SoftmaxParams{}), "softmax");
 }
 
 TEST_F(OpList, CallsTheOperator) {
@@ -44,6 +49,13 @@ TEST_F(OpList, CallsTheOperator) {
   EXPECT_THAT(run(BatchNormParams{.eps = 0}, {x, ones, ones, Tensor(), ones}), ElementsAre(-1, 2));
   EXPECT_THAT(run(ConcatParams{1}, {x, x, x}), ElementsAre(-1, 2, -1, 2, -1, 2));
   EXPECT_THAT(run(CastParams{DType::f32}, {to(ctx_, x, DType::i32)}), ElementsAre(-1, 2));
+  const Tensor plane = x.reshape({1, 1, 1, 2});
+  EXPECT_THAT(run(MaxPool2dParams{.kernel = {1, 2}}, {plane}), ElementsAre(2));
+  EXPECT_THAT(run(AvgPool2dParams{.kernel = {1, 2}}, {plane}), ElementsAre(0.5f));
+  EXPECT_THAT(run(GlobalAvgPool2dParams{}, {plane}), ElementsAre(0.5f));
+  EXPECT_THAT(run(SoftmaxParams{.axis = 0}, {x}), ElementsAre(1, 1));
+  EXPECT_THAT(to_vector<std::int64_t>(ctx_, burin::run(ctx_, ArgmaxParams{}, std::vector<Tensor>{x})),
+              ElementsAre(1));
 }
 
 TEST_F(OpList, ChecksTheNumberOfInputs) {
