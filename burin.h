@@ -6,11 +6,14 @@
 #include <burin/io/image.h>
 #include <burin/io/npy.h>
 #include <burin/io/safetensors.h>
+#include <burin/nn/layers.h>
 #include <burin/nn/models/resnet.h>
 #include <burin/nn/models/sample_cnn.h>
+#include <burin/nn/sequential.h>
 #include <burin/ops/op_list.h>
 #include <burin/runtime/context.h>
 #include <burin/runtime/copy.h>
+#include <burin/runtime/cpu/thread_pool.h>
 #include <burin/runtime/error.h>
 #include <burin/runtime/event.h>
 #include <burin/runtime/random.h>

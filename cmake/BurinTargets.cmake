@@ -1,6 +1,9 @@
 # Warnings, sanitizers and the instruction set of one target; C++ flags do not reach nvcc's own passes.
 function(burin_compile_options target)
   set(warnings -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    list(APPEND warnings -Wno-array-bounds -Wno-stringop-overflow)  # false alarms from within fmt
+  endif()
   if(BURIN_WERROR)
     list(APPEND warnings -Werror)
   endif()

@@ -14,9 +14,12 @@ struct Name {
   std::string_view operator()(const BinaryParams& p) const { return name(p.kind); }
   std::string_view operator()(const CastParams&) const { return "cast"; }
   std::string_view operator()(const ConcatParams&) const { return "concat"; }
+  std::string_view operator()(const Conv2dParams&) const { return "conv2d"; }
   std::string_view operator()(const GlobalAvgPool2dParams&) const { return "global_avg_pool2d"; }
+  std::string_view operator()(const LinearParams&) const { return "linear"; }
+  std::string_view operator()(const MatmulParams&) const { return "matmul"; }
   std::string_view operator()(const MaxPool2dParams&) const { return "max_pool2d"; }
-  std::string_view operator()(const SoftmaxParams&) const { return "softmax"; }
+  std::string_view operator()(const SoftmaxParams& p) const { return p.log ? "log_softmax" : "softmax"; }
 };
 
 /// The inputs of an operator that needs `required` of them and takes `optional` more.
@@ -65,16 +68,28 @@ struct Run {
     return cast(ctx, in[0], p);
   }
   Tensor operator()(const ConcatParams& p) const { return concat(ctx, inputs, p); }
+  Tensor operator()(const Conv2dParams& p) const {  // x, w, bias, residual
+    const Inputs in("conv2d", inputs, 2, 2);
+    return conv2d(ctx, in[0], in[1], in[2], p, in[3]);
+  }
   Tensor operator()(const GlobalAvgPool2dParams&) const {
     const Inputs in("global_avg_pool2d", inputs, 1);
     return global_avg_pool2d(ctx, in[0]);
+  }
+  Tensor operator()(const LinearParams& p) const {
+    const Inputs in("linear", inputs, 2, 1);
+    return linear(ctx, in[0], in[1], in[2], p);
+  }
+  Tensor operator()(const MatmulParams&) const {
+    const Inputs in("matmul", inputs, 2);
+    return matmul(ctx, in[0], in[1]);
   }
   Tensor operator()(const MaxPool2dParams& p) const {
     const Inputs in("max_pool2d", inputs, 1);
     return max_pool2d(ctx, in[0], p);
   }
   Tensor operator()(const SoftmaxParams& p) const {
-    const Inputs in("softmax", inputs, 1);
+    const Inputs in(p.log ? "log_softmax" : "softmax", inputs, 1);
     return softmax(ctx, in[0], p);
   }
 };

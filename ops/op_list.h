@@ -7,6 +7,9 @@
 #include <burin/ops/binary/binary.h>
 #include <burin/ops/cast/cast.h>
 #include <burin/ops/concat/concat.h>
+#include <burin/ops/conv2d/conv2d.h>
+#include <burin/ops/linear/linear.h>
+#include <burin/ops/matmul/matmul.h>
 #include <burin/ops/max_pool2d/max_pool2d.h>
 #include <burin/ops/softmax/softmax.h>
 #include <burin/runtime/context.h>
@@ -21,9 +24,9 @@ namespace burin {
 
 /// The list of operators: the parameters of one. It is visited without a default, so that a place that
 /// forgets an operator does not compile.
-using OpParams =
-    std::variant<Activation, ArgmaxParams, AvgPool2dParams, BatchNormParams, BinaryParams, CastParams,
-                 ConcatParams, GlobalAvgPool2dParams, MaxPool2dParams, SoftmaxParams>;
+using OpParams = std::variant<Activation, ArgmaxParams, AvgPool2dParams, BatchNormParams, BinaryParams,
+                              CastParams, ConcatParams, Conv2dParams, GlobalAvgPool2dParams, LinearParams,
+                              MatmulParams, MaxPool2dParams, SoftmaxParams>;
 
 /// The name that the operator's errors begin with: "conv2d", "add", ...
 BURIN_API std::string_view op_name(const OpParams& params);

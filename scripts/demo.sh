@@ -14,4 +14,4 @@ echo "Building (log: $log) ..."
   cmake --preset release -DBURIN_TESTS=OFF -DBURIN_BENCH=OFF -B build/demo
   cmake --build build/demo --target cnn
 } >"$log" 2>&1 || { tail -n 40 "$log" >&2; exit 1; }
-exec build/demo/examples/cnn/cnn "$@"
+exec build/demo/examples/cnn "$@"

@@ -62,9 +62,9 @@ fi
 
 if wants runner; then
   for precision in f32 tf32 f16 bf16; do
-    step "runner-cuda-$precision" "$build/examples/cnn/cnn" --device cuda --precision "$precision" --json "$out/runner-cuda-$precision.json"
+    step "runner-cuda-$precision" "$build/examples/cnn" --device cuda --precision "$precision" --json "$out/runner-cuda-$precision.json"
   done
-  step runner-cpu-f32 "$build/examples/cnn/cnn" --device cpu --json "$out/runner-cpu-f32.json"
+  step runner-cpu-f32 "$build/examples/cnn" --device cpu --json "$out/runner-cpu-f32.json"
   grep -h accuracy: "$out"/runner-*.log
 fi
 

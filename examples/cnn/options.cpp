@@ -11,9 +11,10 @@ namespace cnn {
 
 Options parse_options(int argc, char** argv) {
   const std::string data = BURIN_CNN_DATA;
-  Options options{.weights = data + "/sample_cnn.safetensors",
-                  .images = data + "/data/test-images-idx3-ubyte.gz",
-                  .labels = data + "/data/test-labels-idx1-ubyte.gz"};
+  Options options;
+  options.weights = data + "/sample_cnn.safetensors";
+  options.images = data + "/data/test-images-idx3-ubyte.gz";
+  options.labels = data + "/data/test-labels-idx1-ubyte.gz";
   std::string device;
 
   CLI::App app("Classifies handwritten digits with Burin's sample CNN.", "cnn");

@@ -18,19 +18,10 @@ struct Gray {
   }
 };
 
-/// Luminance (ITU-R BT.601) over a background of the given brightness where the picture is transparent.
-Gray to_gray(const burin::io::Image& image, float background) {
-  Gray gray{
-      image.width, image.height,
-      std::vector<float>(static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height))};
-  const auto channels = static_cast<std::size_t>(image.channels);
-  for (std::size_t i = 0; i < gray.pixels.size(); ++i) {
-    const std::uint8_t* p = &image.pixels[i * channels];
-    const float luminance = channels >= 3 ? 0.299f * p[0] + 0.587f * p[1] + 0.114f * p[2] : p[0];
-    const float alpha = channels % 2 == 0 ? static_cast<float>(p[channels - 1]) / 255.0f : 1.0f;
-    gray.pixels[i] = alpha * luminance + (1 - alpha) * background;
-  }
-  return gray;
+/// Light values over a background of the given brightness where the picture is transparent.
+Gray gray_over(const burin::io::Image& image, std::uint8_t background) {
+  const burin::io::Image flat = burin::io::to_gray(image, background);
+  return {flat.width, flat.height, std::vector<float>(flat.pixels.begin(), flat.pixels.end())};
 }
 
 float variance(const Gray& gray) {
@@ -97,8 +88,8 @@ float area_mean(const Gray& gray, double x, double y, double step) {
 }  // namespace
 
 std::array<std::uint8_t, kPixels> digit_of(const burin::io::Image& image, const std::string& path) {
-  const Gray on_white = to_gray(image, 255);
-  const Gray on_black = to_gray(image, 0);
+  const Gray on_white = gray_over(image, 255);
+  const Gray on_black = gray_over(image, 0);
   Gray gray = variance(on_black) > variance(on_white) ? on_black : on_white;
   if (border_median(gray) > 127)
     for (float& v : gray.pixels) v = 255 - v;

@@ -5,6 +5,11 @@
 
 namespace burin {
 
+/// Matmul has nothing to choose; its place in the list of operators (op_list.h).
+struct MatmulParams {
+  bool operator==(const MatmulParams&) const = default;
+};
+
 /// y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; the leading axes broadcast.
 ///
 /// a [..., M, K], b [..., K, N], rank >= 2, one dtype (f32, f16, bf16), any strides: transposed and sliced

@@ -16,13 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Run {
+struct Outcome {
   int status = -1;
   std::string output;  // stdout and stderr
 };
 
-Run run(const std::string& arguments) {
-  Run result;
+Outcome run(const std::string& arguments) {
+  Outcome result;
   FILE* pipe = popen((std::string(BURIN_CNN_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
   if (!pipe) return result;
   char text[4096];
@@ -50,7 +50,7 @@ class Cnn : public ::testing::Test {
 
 TEST_F(Cnn, ClassifiesTheTestDigits) {
   const fs::path json = folder_ / "results.json";
-  const Run cnn = run("--device cpu --json " + json.string());
+  const Outcome cnn = run("--device cpu --json " + json.string());
   ASSERT_EQ(cnn.status, 0) << cnn.output;
   EXPECT_NE(cnn.output.find("of 2000)"), std::string::npos) << cnn.output;
   EXPECT_NE(cnn.output.find("device: cpu"), std::string::npos);
@@ -68,7 +68,7 @@ TEST_F(Cnn, IsAsRightInEveryBatchSizeAndPrecision) {
   for (const std::string options :
        {"--batch 1", "--batch 7", "--batch 5000", "--precision f16", "--precision bf16", "--threads 1"}) {
     const fs::path json = folder_ / "results.json";
-    const Run cnn = run("--device cpu " + options + " --json " + json.string());
+    const Outcome cnn = run("--device cpu " + options + " --json " + json.string());
     ASSERT_EQ(cnn.status, 0) << cnn.output;
     EXPECT_GE(nlohmann::json::parse(std::ifstream(json))["right"], 1980) << options;
   }
@@ -78,7 +78,7 @@ TEST_F(Cnn, ReadsPicturesOfAnyKind) {
   int pictures = 0;
   for (const auto& entry : fs::directory_iterator(data("images"))) {
     const std::string label = entry.path().filename().string().substr(5, 1);  // "digit7_..."
-    const Run cnn = run("--device cpu --image " + entry.path().string());
+    const Outcome cnn = run("--device cpu --image " + entry.path().string());
     EXPECT_EQ(cnn.status, 0) << cnn.output;
     EXPECT_TRUE(cnn.output.ends_with(": " + label + "\n")) << entry.path() << "\n" << cnn.output;
     ++pictures;
@@ -89,10 +89,10 @@ TEST_F(Cnn, ReadsPicturesOfAnyKind) {
 TEST_F(Cnn, SaysWhyThereIsNoGpu) {
   const CudaAvailability cuda = cuda_availability();
   if (cuda.count > 0) GTEST_SKIP() << "this machine has a GPU";
-  const Run asked = run("--device cuda");
+  const Outcome asked = run("--device cuda");
   EXPECT_EQ(asked.status, 1);
   EXPECT_NE(asked.output.find(cuda.reason), std::string::npos) << asked.output;
-  const Run unasked = run("--image " + data("images/digit7_rgb_dark_on_light.png"));
+  const Outcome unasked = run("--image " + data("images/digit7_rgb_dark_on_light.png"));
   EXPECT_EQ(unasked.status, 0);
   EXPECT_NE(unasked.output.find("no GPU: " + cuda.reason), std::string::npos) << unasked.output;
 }
@@ -100,7 +100,7 @@ TEST_F(Cnn, SaysWhyThereIsNoGpu) {
 TEST_F(Cnn, WrongUsageExitsWith2) {
   for (const std::string arguments : {"--nonsense", "--device tpu", "--batch 0", "--batch many",
                                       "--precision f8", "--images only.gz", "stray", "--threads -1"}) {
-    const Run cnn = run(arguments);
+    const Outcome cnn = run(arguments);
     EXPECT_EQ(cnn.status, 2) << arguments << "\n" << cnn.output;
   }
   EXPECT_EQ(run("--help").status, 0);
@@ -115,11 +115,11 @@ TEST_F(Cnn, BadInputExitsWith1AndNamesTheFile) {
        {"--image " + bad, "--image " + gone, "--weights " + bad, "--weights " + gone,
         "--images " + bad + " --labels " + labels, "--images " + gone + " --labels " + labels,
         "--images " + images + " --labels " + images, "--images " + labels + " --labels " + labels}) {
-    const Run cnn = run("--device cpu " + arguments);
+    const Outcome cnn = run("--device cpu " + arguments);
     EXPECT_EQ(cnn.status, 1) << arguments << "\n" << cnn.output;
     EXPECT_NE(cnn.output.find("cnn: /"), std::string::npos) << cnn.output;
   }
-  const Run tf32 = run("--device cpu --precision tf32");
+  const Outcome tf32 = run("--device cpu --precision tf32");
   EXPECT_EQ(tf32.status, 1) << tf32.output;
 }
 
