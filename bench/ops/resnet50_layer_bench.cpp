@@ -87,7 +87,7 @@ void run_max_pool(benchmark::State& state, Backend backend, const Mode& mode, st
   run_or_skip(state, [&] {
     Context ctx = make_context(backend, mode);
     const Tensor x = random(ctx, mode, {batch, 64, 112, 112}, 1);
-    const MaxPool2dParams params{.kernel = {3, 3}, .stride = {{2, 2}}, .padding = Padding2d::all(1)};
+    const MaxPool2dParams params{.kernel = {3, 3}, .stride = {2, 2}, .padding = Padding2d::all(1)};
     Tensor y = max_pool2d(ctx, x, params);
     time_on_device(state, ctx, [&] {
       max_pool2d_into(ctx, y, x, params);

@@ -62,7 +62,7 @@ ResNet::ResNet(MakeBlock make_block, const std::array<int, 4>& depths, std::int6
 
 Tensor ResNet::forward(Context& ctx, const Tensor& x) const {
   Tensor h = stem_(ctx, x, Activation::relu());  // [N, 64, H / 2, W / 2]
-  h = max_pool2d(ctx, h, {.kernel = {3, 3}, .stride = {{2, 2}}, .padding = Padding2d::all(1)});  // H / 4
+  h = max_pool2d(ctx, h, {.kernel = {3, 3}, .stride = {2, 2}, .padding = Padding2d::all(1)});  // H / 4
   for (const std::vector<ResidualBlock>& stage : stages_)  // H / 4, H / 8, H / 16, H / 32
     for (const ResidualBlock& block : stage) h = block(ctx, h);
   h = global_avg_pool2d(ctx, h);  // [N, C, 1, 1]

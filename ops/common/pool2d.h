@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 namespace burin {
@@ -60,7 +59,7 @@ struct Pool2d {
 /// element.
 Pool2d<std::int64_t> make_pool2d(std::string_view op, const Shape& x,
                                  const std::array<std::int64_t, 2>& kernel,
-                                 const std::optional<std::array<std::int64_t, 2>>& stride,
+                                 const std::array<std::int64_t, 2>& stride,
                                  const std::array<std::int64_t, 2>& dilation, const Padding2d& padding,
                                  bool ceil_mode);
 

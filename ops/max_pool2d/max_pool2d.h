@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 
 namespace burin {
 
@@ -14,9 +13,9 @@ namespace burin {
 enum class IndexOrder : std::uint8_t { row_major, column_major };
 
 struct MaxPool2dParams {
-  std::array<std::int64_t, 2> kernel{1, 1};             // [vertical, horizontal], >= 1
-  std::optional<std::array<std::int64_t, 2>> stride{};  // likewise; the kernel's if absent
-  std::array<std::int64_t, 2> dilation{1, 1};           // likewise
+  std::array<std::int64_t, 2> kernel{1, 1};    // [vertical, horizontal], >= 1
+  std::array<std::int64_t, 2> stride{0, 0};    // likewise; {0, 0} stands for the kernel's extents
+  std::array<std::int64_t, 2> dilation{1, 1};  // likewise
   Padding2d padding{};     // stands for -inf; >= 0 and smaller than the dilated kernel, a side
   bool ceil_mode = false;  // also count a last window that overhangs the padded input
   IndexOrder index_order = IndexOrder::row_major;
@@ -34,7 +33,8 @@ struct MaxPool2dParams {
 ///
 /// x [N, C, H, W] (f32, f16, bf16), on the context's device, any strides. y [N, C, Ho, Wo] is new, in x's
 /// layout. Throws ShapeError, DTypeError, DeviceError, UnsupportedError (a forced backend that cannot),
-/// OutOfMemory. Runs in the order of the context's stream.
+/// OutOfMemory. Runs in the order of the context's stream. cuDNN runs only if preferred, and gives the lowest
+/// finite number for a window of -inf alone.
 BURIN_API Tensor max_pool2d(Context& ctx, const Tensor& x, const MaxPool2dParams& params);
 /// The same into y, which must be dense and must not overlap x.
 BURIN_API void max_pool2d_into(Context& ctx, Tensor& y, const Tensor& x, const MaxPool2dParams& params);

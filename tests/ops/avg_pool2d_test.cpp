@@ -14,10 +14,10 @@ using test::Variant;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 AvgPool2dParams square(std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0) {
-  return {.kernel = {kernel, kernel}, .stride = {{stride, stride}}, .padding = Padding2d::all(padding)};
+  return {.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = Padding2d::all(padding)};
 }
 AvgPool2dParams row(std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0) {
-  return {.kernel = {1, kernel}, .stride = {{1, stride}}, .padding = {.left = padding, .right = padding}};
+  return {.kernel = {1, kernel}, .stride = {1, stride}, .padding = {.left = padding, .right = padding}};
 }
 
 std::int64_t windows(std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t before,
@@ -34,11 +34,15 @@ struct Expected {
   std::vector<double> values, tolerances;
 };
 
+std::array<std::int64_t, 2> steps(const AvgPool2dParams& p) {
+  return p.stride == std::array<std::int64_t, 2>{0, 0} ? p.kernel : p.stride;
+}
+
 /// Walks the padded plane: each tap is in x, in the padding, or beyond both.
 Expected reference(DType dtype, const std::vector<double>& x, const Shape& shape, const AvgPool2dParams& p) {
   const std::int64_t height = shape[2];
   const std::int64_t width = shape[3];
-  const auto stride = p.stride.value_or(p.kernel);
+  const auto stride = steps(p);
   Expected y;
   y.shape = {shape[0], shape[1],
              windows(height, p.kernel[0], stride[0], p.padding.top, p.padding.bottom, p.ceil_mode),
@@ -179,8 +183,8 @@ TEST_P(AvgPool2d, RandomSweep) {
     const Shape shape{at_most(3), random.chance(0.3) ? 8 * at_most(2) : at_most(9), at_most(12), at_most(14)};
     AvgPool2dParams p{.kernel = {at_most(4), at_most(5)}};
     if (random.chance(0.3)) p.kernel = {p.kernel[0], p.kernel[0]};
-    if (random.chance(0.8)) p.stride = {{at_most(4), at_most(4)}};
-    if (random.chance(0.3)) p.stride = {{2, 2}};
+    if (random.chance(0.8)) p.stride = {at_most(4), at_most(4)};
+    if (random.chance(0.3)) p.stride = {2, 2};
     if (random.chance(0.6))
       p.padding = {random.integer(0, p.kernel[0] - 1), random.integer(0, p.kernel[1] - 1),
                    random.integer(0, p.kernel[0] - 1), random.integer(0, p.kernel[1] - 1)};
@@ -192,8 +196,8 @@ TEST_P(AvgPool2d, RandomSweep) {
     ++round;
     SCOPED_TRACE(fmt::format(
         "round {} of seed {}: x {}, kernel {}, stride {}, padding {} {} {} {}, ceil {}, include {}", round,
-        random.seed(), shape, p.kernel, p.stride.value_or(p.kernel), p.padding.top, p.padding.left,
-        p.padding.bottom, p.padding.right, p.ceil_mode, p.count_include_pad));
+        random.seed(), shape, p.kernel, steps(p), p.padding.top, p.padding.left, p.padding.bottom,
+        p.padding.right, p.ceil_mode, p.count_include_pad));
     const Tensor x = tensor(shape, random.reals(shape.count()));
     expect_pool(test::with_strides(ctx(), x, static_cast<Variant>(random.integer(0, 3))), p);
   }
