@@ -111,7 +111,7 @@ TEST_F(Cnn, BadInputExitsWith1AndNamesTheFile) {
   const std::string images = std::string(BURIN_CNN_DATA) + "/data/test-images-idx3-ubyte.gz";
   const std::string bad = file("bad", "not what it should be").string();
   const std::string gone = (folder_ / "gone").string();
-  for (const std::string arguments :
+  for (const std::string& arguments :
        {"--image " + bad, "--image " + gone, "--weights " + bad, "--weights " + gone,
         "--images " + bad + " --labels " + labels, "--images " + gone + " --labels " + labels,
         "--images " + images + " --labels " + images, "--images " + labels + " --labels " + labels}) {
