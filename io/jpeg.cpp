@@ -44,6 +44,7 @@ class Decoder {
       }
       jpeg_calc_output_dimensions(&d.jpeg_);
     });
+    const int stored = orientation();  // jpeg_finish_decompress drops the markers
     image_ = make_image(path_, jpeg_.output_width, jpeg_.output_height, jpeg_.output_components);
     guarded([](Decoder& d) {
       jpeg_start_decompress(&d.jpeg_);
@@ -56,7 +57,7 @@ class Decoder {
       jpeg_finish_decompress(&d.jpeg_);
     });
     if (jpeg_.out_color_space == JCS_CMYK) image_ = cmyk_to_rgb();
-    return upright(std::move(image_), orientation());
+    return upright(std::move(image_), stored);
   }
 
  private:
