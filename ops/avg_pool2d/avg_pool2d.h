@@ -10,10 +10,10 @@
 namespace burin {
 
 struct AvgPool2dParams {
-  std::array<std::int64_t, 2> kernel{1, 1};  // [vertical, horizontal], >= 1
-  std::array<std::int64_t, 2> stride{0, 0};  // likewise; {0, 0} stands for the kernel's extents
-  Padding2d padding{};                       // zeros; >= 0 and smaller than the kernel, a side
-  bool ceil_mode = false;                    // also count a last window that overhangs the padded input
+  std::array<std::int64_t, 2> kernel{1, 1};    // [vertical, horizontal], >= 1
+  std::array<std::int64_t, 2> stride{-1, -1};  // likewise; {-1, -1} stands for the kernel's extents
+  Padding2d padding{};                         // zeros; >= 0 and smaller than the kernel, a side
+  bool ceil_mode = false;                      // also count a last window that overhangs the padded input
   bool count_include_pad = false;  // divide by the window's part of the padded input, not of the input
   bool operator==(const AvgPool2dParams&) const = default;
 

@@ -55,7 +55,7 @@ Pool2d<std::int64_t> make_pool2d(std::string_view op, const Shape& x,
                                  const std::array<std::int64_t, 2>& dilation, const Padding2d& padding,
                                  bool ceil_mode) {
   BURIN_CHECK(x.rank() == 4, ShapeError, "{}: x must be [N, C, H, W] and has shape {}", op, x);
-  const std::array<std::int64_t, 2>& steps = stride == std::array<std::int64_t, 2>{0, 0} ? kernel : stride;
+  const std::array<std::int64_t, 2>& steps = stride == std::array<std::int64_t, 2>{-1, -1} ? kernel : stride;
   return {
       .batch = x[0],
       .channels = x[1],

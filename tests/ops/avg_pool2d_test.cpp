@@ -35,7 +35,7 @@ struct Expected {
 };
 
 std::array<std::int64_t, 2> steps(const AvgPool2dParams& p) {
-  return p.stride == std::array<std::int64_t, 2>{0, 0} ? p.kernel : p.stride;
+  return p.stride == std::array<std::int64_t, 2>{-1, -1} ? p.kernel : p.stride;
 }
 
 /// Walks the padded plane: each tap is in x, in the padding, or beyond both.

@@ -23,7 +23,7 @@ MaxPool2dParams row(std::int64_t kernel, std::int64_t stride, std::int64_t left 
 }
 
 std::array<std::int64_t, 2> steps(const MaxPool2dParams& p) {
-  return p.stride == std::array<std::int64_t, 2>{0, 0} ? p.kernel : p.stride;
+  return p.stride == std::array<std::int64_t, 2>{-1, -1} ? p.kernel : p.stride;
 }
 
 /// Windows along one axis, counted one by one.
