@@ -18,7 +18,10 @@ namespace burin {
 /// What a plan depends on, as bytes: the operator's name, its parameters and the specs of its tensors.
 class PlanKey {
  public:
-  explicit PlanKey(std::string_view op) : bytes_(op) {}
+  explicit PlanKey(std::string_view op) {
+    bytes_.reserve(512);  // most keys, in one allocation
+    bytes_ += op;
+  }
 
   template <class... Parts>
   PlanKey& add(const Parts&... parts) {

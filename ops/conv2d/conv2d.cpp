@@ -197,6 +197,16 @@ double time_of(Context& ctx, const Plan& plan) {
                  [&](const Operands& operands, void* workspace) { run(ctx, plan, operands, workspace); });
 }
 
+/// Whether the GPU is done before the next call comes: the backend that launches fastest wins
+/// (docs/benchmarks.md).
+bool is_bound_by_launching(const Problem& problem) {
+  constexpr double kMostFlops = 5e8;
+  const double terms =
+      static_cast<double>(problem.w.count()) / static_cast<double>(std::max<std::int64_t>(problem.w[0], 1));
+  return cuda_form(problem).layout == problem.layout &&
+         2 * static_cast<double>(problem.y.count()) * terms < kMostFlops;
+}
+
 Plan gpu_plan(Context& ctx, const Problem& problem) {
   std::string refusal = cudnn_refuses(problem);
   const Backend choice = ops::choose("conv2d", ctx, {{Backend::cudnn, refusal.empty(), refusal}});
@@ -206,6 +216,11 @@ Plan gpu_plan(Context& ctx, const Problem& problem) {
     return plan;
   }
   if (ctx.preferred() == Backend::cudnn) return cudnn_plan(ctx, problem);
+  if (!ctx.autotune() && is_bound_by_launching(problem)) {
+    Plan plan = cuda_plan(ctx, problem);
+    plan.passed_over = "slower to launch, for so small a product";
+    return plan;
+  }
   try {
     Plan library = cudnn_plan(ctx, problem);
     if (!ctx.autotune()) return library;

@@ -54,11 +54,21 @@ double measure(Context& ctx, const char* op, const Plan& plan, const Problem& p,
   return best;
 }
 
+/// Whether the GPU is done before the next call comes: the backend that launches fastest wins
+/// (docs/benchmarks.md).
+bool is_bound_by_launching(const Problem& p) {
+  constexpr double kMostFlops = 1e8;
+  return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
+             static_cast<double>(p.batch) <
+         kMostFlops;
+}
+
 Plan prepare(Context& ctx, const char* op, const Problem& p, const Operands& o) {
   constexpr int kCandidates = 8;
   const Plan own{Backend::cuda, nullptr,
                  cuda_workspace_bytes(p, burin::cuda::multiprocessor_count(ctx.device().index))};
   if (ctx.preferred() == Backend::cuda || p.k == 0) return own;
+  if (ctx.preferred() == Backend::automatic && !ctx.autotune() && is_bound_by_launching(p)) return own;
   const CublasLtPlans library = prepare_cublaslt(ctx, op, p, o, ctx.autotune() ? kCandidates : 1);
   if (ops::choose(op, ctx, {{Backend::cublaslt, library.refusal.empty(), library.refusal}}) == Backend::cuda)
     return own;
