@@ -14,7 +14,7 @@ enum class IndexOrder : std::uint8_t { row_major, column_major };
 
 struct MaxPool2dParams {
   std::array<std::int64_t, 2> kernel{1, 1};    // [vertical, horizontal], >= 1
-  std::array<std::int64_t, 2> stride{0, 0};    // likewise; {0, 0} stands for the kernel's extents
+  std::array<std::int64_t, 2> stride{-1, -1};  // likewise; {-1, -1} stands for the kernel's extents
   std::array<std::int64_t, 2> dilation{1, 1};  // likewise
   Padding2d padding{};     // stands for -inf; >= 0 and smaller than the dilated kernel, a side
   bool ceil_mode = false;  // also count a last window that overhangs the padded input
