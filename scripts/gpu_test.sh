@@ -50,10 +50,13 @@ if wants test; then
   python3 scripts/count_tests.py "$out/xml" | tee "$out/counts.txt"
 fi
 
-sanitize() {  # sanitize TOOL SUITE: one operator suite, its GPU cases only; a line of summary on success and failure
-  local log=$out/$1-$2.log
+# sanitize TOOL SUITE: one operator suite's GPU cases; prints a line of summary. racecheck leaves out the libraries' own
+# kernels (it does not follow the barriers of their asynchronous copies) and the test of 4096 widths.
+sanitize() {
+  local log=$out/$1-$2.log skip='*C14*:*C15*:*Huge*'
+  [ "$1" = racecheck ] && skip+=':*cublaslt*:*cudnn*:*SM4*'
   BURIN_TEST_SWEEP=20 timeout 280 compute-sanitizer --tool "$1" --error-exitcode 9 "$build/tests/$2" --gtest_brief=1 \
-    --gtest_filter='*cuda*:*Cuda*:*cublaslt*:*cudnn*:-*C14*:*C15*:*Huge*' >"$log" 2>&1
+    --gtest_filter="*cuda*:*Cuda*:*cublaslt*:*cudnn*:-$skip" >"$log" 2>&1
   local rc=$?
   echo "$2: $(grep -aE 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1 | sed 's/=* //') (exit $rc)"
   return $rc
