@@ -250,7 +250,7 @@ Plan prepare(Context& ctx, const Problem& problem) {
   plan.problem.dtype = DType::f32;
   plan.problem.layout = Layout::contiguous;
   plan.cpu = cpu_prepare(plan.problem, ctx.threads().size());
-  plan.workspace_bytes = static_cast<std::size_t>(plan.cpu.workers) * plan.cpu.worker_bytes;
+  plan.workspace_bytes = plan.cpu.workspace_bytes;
   return plan;
 }
 

@@ -2,8 +2,7 @@
 // tile by tile into panels that the register tile reads in order (Goto, van de Geijn: "Anatomy of
 // high-performance matrix multiplication", 2008), so no image of all windows is ever built.
 
-#include <burin/ops/common/activation_apply.h>
-#include <burin/ops/conv2d/conv2d_cpu_tile.h>
+#include <burin/ops/conv2d/conv2d_cpu.h>
 #include <burin/ops/conv2d/conv2d_impl.h>
 #include <burin/runtime/cpu/thread_pool.h>
 
@@ -13,39 +12,10 @@
 namespace burin::conv2d_impl {
 namespace {
 
-constexpr std::int64_t kDepth = 384;             // terms: a panel and a row block of that depth fit L1
-constexpr std::int64_t kTileFloats = 64 * 1024;  // packed windows: half of a usual L2
+constexpr std::int64_t kDepth = 384;  // terms: a panel and a row block of that depth fit L1
 constexpr std::int64_t kMostTilePixels = 1024;
 constexpr std::int64_t kFewestTilePanels = 2;
 constexpr std::int64_t kFewestTileRows = 4 * kRows;
-constexpr std::int64_t kDirectRows = 3;
-
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-/// The sizes of a call under short names, for one group of channels.
-struct Geometry {
-  explicit Geometry(const Problem& p)
-      : groups(p.params.groups),
-        channels(p.w[1]),
-        height(p.x[2]),
-        width(p.x[3]),
-        rows(p.w[0] / groups),
-        kernel_height(p.w[2]),
-        kernel_width(p.w[3]),
-        out_height(p.y[2]),
-        out_width(p.y[3]),
-        params(p.params) {}
-
-  std::int64_t terms() const { return channels * kernel_height * kernel_width; }
-  std::int64_t pixels() const { return out_height * out_width; }
-  bool is_pointwise() const {
-    return kernel_height == 1 && kernel_width == 1 && params.stride == std::array<std::int64_t, 2>{1, 1} &&
-           params.padding == Padding2d{};
-  }
-
-  std::int64_t groups, channels, height, width, rows, kernel_height, kernel_width, out_height, out_width;
-  const Conv2dParams& params;
-};
 
 /// Output columns [begin, end) whose window column s lies inside the image, and the input column of output
 /// column 0.
@@ -115,7 +85,7 @@ void pack(const Geometry& g, const float* x, std::int64_t term, std::int64_t dep
       gather(g, plane, r, s, first, end - begin, line);
     float* to = panels + i * kPanel;
     for (std::int64_t panel = 0; panel < whole; ++panel, from += kPanel, to += depth * kPanel)
-      std::copy_n(from, kPanel, to);
+      store(to, load(from)), store(to + kVector, load(from + kVector));
     if (rest > 0) {
       copy_run(from, rest, to);
       for (std::int64_t j = rest; j < kPanel; ++j) to[j] = 0.0f;
@@ -128,49 +98,6 @@ void pack(const Geometry& g, const float* x, std::int64_t term, std::int64_t dep
   }
 }
 
-void apply(Activation activation, float* values, std::int64_t count) {
-  with_activation(activation.kind, [&]<ActivationKind kKind>() {
-    for (std::int64_t i = 0; i < count; ++i)
-      values[i] = activate<kKind>(values[i], activation.alpha, activation.beta);
-  });
-}
-
-/// What joins the sums on their way into y. Partial sums wait in y itself.
-struct Epilogue {
-  const float* bias;      // of the first of these rows, or null
-  const float* residual;  // where y's tile is, or null
-  bool is_first, is_last;
-  Activation activation;
-};
-
-/// Writes `columns` values of each row of a tile. y (and residual) have the pitch `pitch`.
-void finish_tile(const Vector (&sums)[kRows][2], int rows, std::int64_t columns, const Epilogue& e, float* y,
-                 std::int64_t pitch) {
-  for (int r = 0; r < rows; ++r) {
-    float* out = y + r * pitch;
-    const float* before = e.is_first ? (e.residual ? e.residual + r * pitch : nullptr) : out;
-    const float bias = e.is_first && e.bias ? e.bias[r] : 0.0f;
-    const bool is_relu = e.is_last && e.activation.kind == ActivationKind::relu;
-    for (int v = 0; v * kVector < columns; ++v) {
-      const std::int64_t count = std::min<std::int64_t>(kVector, columns - v * kVector);
-      Vector value = sums[r][v] + bias;
-      if (count == kVector) {
-        if (before) value += load(before + v * kVector);
-        if (is_relu) value = value < Vector{} ? Vector{} : value;
-        store(out + v * kVector, value);
-        continue;
-      }
-      float lanes[kVector] = {};
-      if (before) std::copy_n(before + v * kVector, count, lanes);
-      value += load(lanes);
-      if (is_relu) value = value < Vector{} ? Vector{} : value;
-      store(lanes, value);
-      std::copy_n(lanes, count, out + v * kVector);
-    }
-    if (e.is_last && !is_relu && e.activation.kind != ActivationKind::none) apply(e.activation, out, columns);
-  }
-}
-
 /// Asks for part `part` of `parts` of the next rows' weights.
 void prefetch_rows(const float* w, std::int64_t rows, std::int64_t pitch, std::int64_t depth,
                    std::int64_t part, std::int64_t parts) {
@@ -178,25 +105,6 @@ void prefetch_rows(const float* w, std::int64_t rows, std::int64_t pitch, std::i
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t i = depth * part / parts; i < depth * (part + 1) / parts; i += kLine)
       __builtin_prefetch(w + row * pitch + i, 0, 2);
-}
-
-/// Operands of one image and group.
-struct Slice {
-  const float* x;
-  const float* w;
-  const float* bias;
-  const float* residual;
-  float* y;
-};
-
-Slice slice_of(const Geometry& g, const Operands& o, std::int64_t image, std::int64_t group) {
-  const std::int64_t channel = image * g.groups + group;  // the same for x and y, counted in groups
-  const auto at = [](const void* base, std::int64_t offset) {
-    return base ? static_cast<const float*>(base) + offset : nullptr;
-  };
-  const std::int64_t out = channel * g.rows * g.pixels();
-  return {at(o.x, channel * g.channels * g.height * g.width), at(o.w, group * g.rows * g.terms()),
-          at(o.bias, group * g.rows), at(o.residual, out), static_cast<float*>(o.y) + out};
 }
 
 /// Output channels [row, row_end) of pixels [begin, end).
@@ -214,14 +122,15 @@ void multiply(const CpuPlan& plan, const Geometry& g, const Slice& t, std::int64
       for (std::int64_t pixel = begin; pixel < end; pixel += kPanel) {
         const std::int64_t columns = std::min<std::int64_t>(kPanel, end - pixel);
         const float* panel = panels + (pixel - begin) * depth;
+        const auto window = [panel](std::int64_t i) { return panel + i * kPanel; };
         if (depth < terms)  // rows lie apart, so no hardware prefetcher foresees the next
           prefetch_rows(w + kRows * terms, std::clamp<std::int64_t>(row_end - row - kRows, 0, kRows), terms,
                         depth, (pixel - begin) / kPanel, panel_count);
         Vector sums[kRows][2];
         if (columns > kVector)
-          multiply_tile<2>(rows, depth, w, terms, panel, sums);
+          multiply_tile<2>(rows, depth, w, terms, window, sums);
         else
-          multiply_tile<1>(rows, depth, w, terms, panel, sums);
+          multiply_tile<1>(rows, depth, w, terms, window, sums);
         const std::int64_t at = row * g.pixels() + pixel;
         const Epilogue epilogue{t.bias ? t.bias + row : nullptr, t.residual ? t.residual + at : nullptr,
                                 term == 0, term + depth == terms, g.params.activation};
@@ -266,9 +175,10 @@ CpuPlan cpu_prepare(const Problem& problem, int threads) {
   const Geometry g(problem);
   CpuPlan plan;
   if (g.rows <= kDirectRows) {
-    plan.direct = true;
+    plan.way = CpuPlan::Way::direct;
     return plan;
   }
+  if (windows_pay(g)) return windows_prepare(problem, threads);
   const std::int64_t terms = std::max<std::int64_t>(g.terms(), 1);
   plan.depth = divide_up(terms, divide_up(terms, kDepth));
   const std::int64_t panels = divide_up(g.pixels(), kPanel);
@@ -287,14 +197,16 @@ CpuPlan cpu_prepare(const Problem& problem, int threads) {
   plan.tile_pixels = tile_panels * kPanel;
   plan.tile_rows = divide_up(divide_up(g.rows, blocks), kRows) * kRows;
   plan.workers = std::min<std::int64_t>(threads, tasks * divide_up(g.rows, plan.tile_rows));
-  plan.worker_bytes = static_cast<std::size_t>(plan.depth * plan.tile_pixels) * sizeof(float);
+  plan.worker_floats = plan.depth * plan.tile_pixels;
+  plan.workspace_bytes = static_cast<std::size_t>(plan.workers * plan.worker_floats) * sizeof(float);
   return plan;
 }
 
 void cpu_run(const CpuPlan& plan, const Problem& problem, ThreadPool& threads, const Operands& operands,
              void* workspace) {
   const Geometry g(problem);
-  if (plan.direct) {
+  if (plan.way == CpuPlan::Way::windows) return windows_run(plan, problem, threads, operands, workspace);
+  if (plan.way == CpuPlan::Way::direct) {
     threads.for_ranges(problem.y[0] * problem.y[1], 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t slice = i / g.rows;
@@ -308,8 +220,7 @@ void cpu_run(const CpuPlan& plan, const Problem& problem, ThreadPool& threads, c
   const std::int64_t tasks = problem.y[0] * g.groups * tiles * blocks;
   std::atomic<std::int64_t> next = 0;
   threads.for_each(plan.workers, [&](std::int64_t worker) {
-    float* panels = static_cast<float*>(workspace) +
-                    worker * static_cast<std::int64_t>(plan.worker_bytes / sizeof(float));
+    float* panels = static_cast<float*>(workspace) + worker * plan.worker_floats;
     for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       const std::int64_t row = task % blocks * plan.tile_rows;
       const std::int64_t pixel = task / blocks % tiles * plan.tile_pixels;

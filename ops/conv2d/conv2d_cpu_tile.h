@@ -40,18 +40,18 @@ inline void copy_run(const float* from, std::int64_t count, float* to) {
   }
 }
 
-/// sums[r][c] = the products of rows of a (pitch a_pitch) with a panel packed [k][kPanel], of which the first
-/// kVectors * kVector columns are wanted. a is read in place: its rows are the weights as the model stores
-/// them.
-template <int kRowCount, int kVectors>
-inline void multiply_tile(std::int64_t k, const float* a, std::int64_t a_pitch, const float* panel,
+/// sums[r][c] = the products of rows of a (pitch a_pitch) with a panel, of which the first kVectors * kVector
+/// columns are wanted and whose row i lies at panel(i). a is read in place: its rows are the weights as the
+/// model stores them.
+template <int kRowCount, int kVectors, class Panel>
+inline void multiply_tile(std::int64_t k, const float* a, std::int64_t a_pitch, const Panel& panel,
                           Vector (&sums)[kRows][2]) {
   Vector local[kRowCount][kVectors];
   for (auto& row : local)
     for (Vector& sum : row) sum = Vector{};
   for (std::int64_t i = 0; i < k; ++i) {
     Vector columns[kVectors];
-    for (int v = 0; v < kVectors; ++v) columns[v] = load(panel + i * kPanel + v * kVector);
+    for (int v = 0; v < kVectors; ++v) columns[v] = load(panel(i) + v * kVector);
     for (int r = 0; r < kRowCount; ++r)
       for (int v = 0; v < kVectors; ++v) local[r][v] += a[r * a_pitch + i] * columns[v];
   }
@@ -60,8 +60,8 @@ inline void multiply_tile(std::int64_t k, const float* a, std::int64_t a_pitch, 
 }
 
 /// The same for a row count known at run time.
-template <int kVectors, int kRowCount = kRows>
-inline void multiply_tile(int rows, std::int64_t k, const float* a, std::int64_t a_pitch, const float* panel,
+template <int kVectors, int kRowCount = kRows, class Panel>
+inline void multiply_tile(int rows, std::int64_t k, const float* a, std::int64_t a_pitch, const Panel& panel,
                           Vector (&sums)[kRows][2]) {
   if (rows == kRowCount)
     multiply_tile<kRowCount, kVectors>(k, a, a_pitch, panel, sums);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace burin {
 class ThreadPool;
@@ -36,15 +37,21 @@ struct Operands {
   void* y = nullptr;
 };
 
-/// How the CPU cuts a call into tasks, each a block of output channels by a tile of pixels. Products are
-/// summed over `depth` terms at a time; those terms of a tile's pixels, packed, stay in cache.
+/// How the CPU cuts a call into tasks, each a block of output channels by a tile of pixels.
 struct CpuPlan {
-  bool direct = false;     // too few output channels a group for a product: row by row, no packing
-  std::int64_t depth = 0;  // terms
+  enum class Way {
+    packed,   // windows are gathered, tile by tile, into panels of `depth` terms that stay in cache
+    windows,  // stride 1: windows are read where they lie in a padded copy of x
+    direct,   // few output channels a group: row by row
+  };
+  Way way = Way::packed;
   std::int64_t tile_pixels = 0;
   std::int64_t tile_rows = 0;  // output channels
-  std::int64_t workers = 0;    // each with its own part of the workspace
-  std::size_t worker_bytes = 0;
+  std::size_t workspace_bytes = 0;
+  std::int64_t depth = 0;               // packed: terms
+  std::int64_t workers = 0;             // packed: each with its own part of the workspace,
+  std::int64_t worker_floats = 0;       // this much
+  std::vector<std::int64_t> offsets{};  // windows: of each term from the window's corner
 };
 
 struct CudaPlan;   // conv2d_cuda.h
