@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: Apache-2.0
 """Burin against ONNX Runtime on this machine's CPU: SampleCnn at batch 10, ResNet-50 at batch 1 (3 x 224 x 224).
 
     python -m venv venv && venv/bin/pip install numpy onnx onnxruntime
-    venv/bin/python bench/compare_onnxruntime.py --burin-bench build/bench/burin_bench
+    venv/bin/python bench/compare_onnxruntime.py --burin-bench build/release/bench/model_bench
 
 Both sides run float32 networks of the same architecture with random weights, all graph optimisations on, --threads
 threads. They take turns, --rounds times, so that a slow spell of the machine falls on both. One sample is the mean time

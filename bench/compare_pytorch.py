@@ -1,5 +1,4 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: Apache-2.0
 """Burin's forward passes beside PyTorch's on a GPU, in one run: host to host, one call and one wait each.
 
     python bench/compare_pytorch.py --burin-bench build/release/bench/model_bench

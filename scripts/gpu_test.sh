@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     --headers) headers=$(realpath "$2") ;;
     --steps) steps=$2 ;;
     --layers) layers=$2 ;;
-    *) sed -n '2,10p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
   esac
   shift 2
 done

@@ -43,10 +43,6 @@ def header():
     print("| | |\n|---|---|")
     for key, value in [("GPU, driver", gpu), ("CUDA", nvcc), ("Compiler", cxx), ("Commit", commit)]:
         print(f"| {key} | {value} |")
-    versions = text("versions.txt")
-    for line in versions.splitlines():
-        key, _, value = line.partition(": ")
-        print(f"| {key} | {value} |")
 
 
 def block(title, body):

@@ -1,5 +1,4 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: Apache-2.0
 """Trains SampleCnn, the digit classifier of examples/cnn, and writes sample_cnn.safetensors.
 
     python train.py --data data --out sample_cnn.safetensors

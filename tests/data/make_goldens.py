@@ -1,5 +1,4 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: Apache-2.0
 """Writes the golden files of this folder; the C++ tests compare with them.
 
     python make_goldens.py            # all of them

@@ -1,5 +1,4 @@
 #!/usr/bin/env python3
-# SPDX-License-Identifier: Apache-2.0
 """Writes images/: small pictures of test digits in the kinds of PNG and JPEG that a reader meets.
 
 A name says the true label, the kind of file and how the digit is drawn: digit7_rgb_dark_on_light.png. The digits are
