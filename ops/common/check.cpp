@@ -1,13 +1,6 @@
 #include <burin/ops/common/check.h>
-#include <burin/runtime/dispatch.h>
 
-namespace burin {
-
-void throw_dtype_not_supported(std::string_view op, DType dtype) {
-  throw DTypeError(fmt::format("{}: {} is not supported", op, name(dtype)));
-}
-
-namespace ops {
+namespace burin::ops {
 namespace {
 
 void check_is_as_expected(std::string_view op, const Tensor& out, const TensorSpec& expected) {
@@ -81,5 +74,4 @@ Backend choose(std::string_view op, const Context& ctx, std::initializer_list<Ca
   return Backend::cuda;
 }
 
-}  // namespace ops
-}  // namespace burin
+}  // namespace burin::ops
