@@ -1,6 +1,7 @@
 #pragma once
 // Private: formats with fmt, so no public header includes it.
 
+#include <burin/runtime/device.h>
 #include <burin/runtime/error.h>
 #include <burin/runtime/shape.h>
 
@@ -18,6 +19,11 @@
     if (!(condition)) [[unlikely]]               \
       throw ErrorType(fmt::format(__VA_ARGS__)); \
   } while (false)
+
+namespace burin {
+/// Throws DeviceError, which starts with `op`, unless the device is the CPU or a GPU that can be used here.
+void require_device(std::string_view op, Device device);
+}  // namespace burin
 
 template <>
 struct fmt::formatter<burin::Shape> : fmt::formatter<std::string> {

@@ -10,17 +10,17 @@
 namespace burin {
 namespace {
 
-void require_usable(Device device) {
+void require_processor() {
 #if defined(__AVX2__) && defined(__FMA__)
   BURIN_CHECK(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), DeviceError,
               "context: this Burin was built for processors with AVX2 and FMA, and this one has not both "
               "(build with -DBURIN_CPU_ARCH=x86-64)");
 #endif
-  if (device.is_cpu()) return;
-  const CudaAvailability cuda = cuda_availability();
-  BURIN_CHECK(cuda.count > 0, DeviceError, "context: {} cannot be used: {}", name(device), cuda.reason);
-  BURIN_CHECK(device.index >= 0 && device.index < cuda.count, DeviceError,
-              "context: {} does not exist; this machine has {} CUDA device(s)", name(device), cuda.count);
+#if defined(__AVX512F__)
+  BURIN_CHECK(__builtin_cpu_supports("avx512f"), DeviceError,
+              "context: this Burin was built for processors with AVX-512, and this one does not have it "
+              "(build with -DBURIN_CPU_ARCH=x86-64-v3)");
+#endif
 }
 
 std::shared_ptr<MemoryResource> default_memory(Device device) {
@@ -43,7 +43,8 @@ struct Context::State {
 };
 
 Context::Context(Device device, ContextOptions options) {
-  require_usable(device);
+  require_processor();
+  require_device("context", device);
   if (!options.stream) options.stream.emplace(device);
   if (!options.memory) options.memory = default_memory(device);
   BURIN_CHECK(options.stream->view().device() == device, DeviceError,

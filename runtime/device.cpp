@@ -28,6 +28,14 @@ CudaAvailability cuda_availability() {
   return {0, "this Burin was built without CUDA"};
 }
 
+void require_device(std::string_view op, Device device) {
+  if (device.is_cpu()) return;
+  const CudaAvailability cuda = cuda_availability();
+  BURIN_CHECK(cuda.count > 0, DeviceError, "{}: {} cannot be used: {}", op, name(device), cuda.reason);
+  BURIN_CHECK(device.index >= 0 && device.index < cuda.count, DeviceError,
+              "{}: {} does not exist; this machine has {} CUDA device(s)", op, name(device), cuda.count);
+}
+
 std::string description(Device device) {
   if constexpr (kHasCuda)
     if (device.is_cuda()) return cuda::model_name(device.index);

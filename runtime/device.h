@@ -29,7 +29,7 @@ struct Device {
 BURIN_API std::string name(Device device);
 
 /// What a machine offers for CUDA. `count` is 0 where CUDA cannot be used, and `reason` then says why
-/// ("built without CUDA", "no CUDA driver is installed", ...). Never throws.
+/// ("this Burin was built without CUDA", "no NVIDIA driver is installed", ...).
 struct CudaAvailability {
   int count = 0;
   std::string reason;

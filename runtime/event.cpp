@@ -17,7 +17,7 @@ struct Event::State {
 
   ~State() {
     if constexpr (kHasCuda)
-      if (native) cuda::destroy_event(device.index, native);
+      if (native) cuda::destroy_event(native);
   }
   void require_recorded(const char* call) const {
     BURIN_CHECK(recorded, Error, "event.{}: the event was never recorded", call);
@@ -25,12 +25,9 @@ struct Event::State {
 };
 
 Event::Event(Device device, EventOptions options) : state_(new State{device, options.timing}) {
-  if (device.is_cpu()) return;
-  if constexpr (kHasCuda) {
-    state_->native = cuda::create_event(device.index, options.timing);
-  } else {
-    throw DeviceError(fmt::format("an event on {}: {}", name(device), cuda_availability().reason));
-  }
+  require_device("event", device);
+  if constexpr (kHasCuda)
+    if (device.is_cuda()) state_->native = cuda::create_event(device.index, options.timing);
 }
 
 Event::~Event() = default;

@@ -15,6 +15,7 @@ struct EventOptions {
 /// clock.
 class BURIN_API Event {
  public:
+  /// Throws DeviceError if the device cannot be used.
   explicit Event(Device device, EventOptions options = {});
   ~Event();
   Event(Event&&) noexcept;

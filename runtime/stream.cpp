@@ -2,9 +2,11 @@
 #include <burin/runtime/check.h>
 #include <burin/runtime/config.h>
 #include <burin/runtime/cuda/cuda_calls.h>
+#include <burin/runtime/cuda/unique_handle.h>
 #include <burin/runtime/stream.h>
 #include <burin/runtime/stream_state.h>
 
+#include <new>
 #include <utility>
 
 namespace burin {
@@ -12,8 +14,8 @@ namespace detail {
 namespace {
 
 std::uint64_t next_stream_id() {
-  static std::atomic<std::uint64_t> next{
-      1};  // a counter only: ids must differ between all streams of the process
+  // A counter only: ids must differ between all streams of the process.
+  static std::atomic<std::uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -29,10 +31,10 @@ StreamState::~StreamState() {
       try {
         retained.done.synchronize();
       } catch (...) {
-        new std::shared_ptr<Buffer>(std::move(retained.buffer));
+        static_cast<void>(new (std::nothrow) std::shared_ptr<Buffer>(std::move(retained.buffer)));
       }
     }
-    if (owned_) cuda::destroy_stream(device.index, native_handle);
+    if (owned_) cuda::destroy_stream(native_handle);
   }
 }
 
@@ -88,21 +90,19 @@ void StreamView::wait(const Event& event) const {
 void StreamView::retain(std::shared_ptr<Buffer> buffer) const { state_->retain(std::move(buffer)); }
 
 Stream::Stream(Device device, int priority) {
-  if (device.is_cpu()) {
-    state_ = std::make_shared<detail::StreamState>(device, nullptr, false);
-    return;
-  }
+  require_device("stream", device);
   if constexpr (kHasCuda) {
-    struct Destroy {
-      int device;
-      void operator()(void* stream) const noexcept { cuda::destroy_stream(device, stream); }
-    };
-    std::unique_ptr<void, Destroy> handle(cuda::create_stream(device.index, priority), Destroy{device.index});
-    state_ = std::make_shared<detail::StreamState>(device, handle.get(), true);
-    static_cast<void>(handle.release());
-  } else {
-    throw DeviceError(fmt::format("a stream on {}: {}", name(device), cuda_availability().reason));
+    if (device.is_cuda()) {
+      struct Destroy {
+        void operator()(void* stream) const noexcept { cuda::destroy_stream(stream); }
+      };
+      UniqueHandle<void*, Destroy> handle(cuda::create_stream(device.index, priority));
+      state_ = std::make_shared<detail::StreamState>(device, handle.get(), true);
+      handle.release();
+      return;
+    }
   }
+  state_ = std::make_shared<detail::StreamState>(device, nullptr, false);
 }
 
 Stream Stream::wrap(Device device, void* native_handle) {

@@ -1,6 +1,7 @@
 #include <burin/ops/gemm/dot_kernel.cuh>
 #include <burin/ops/gemm/gemm.h>
 #include <burin/ops/gemm/tile_kernel.cuh>
+#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/dispatch.h>
 
 #include <algorithm>

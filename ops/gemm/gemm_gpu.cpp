@@ -1,7 +1,7 @@
 #include <burin/ops/common/check.h>
 #include <burin/ops/gemm/gemm_cublaslt.h>
 #include <burin/ops/gemm/gemm_gpu.h>
-#include <burin/runtime/cuda/launch.h>
+#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/event.h>
 #include <burin/runtime/plan_cache.h>
 

@@ -57,16 +57,18 @@ std::string model_name(int device) {
   return properties.name;
 }
 
+int multiprocessor_count(int device) {
+  int count = 0;
+  BURIN_CUDA("multiprocessor_count", cudaDeviceGetAttribute, &count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
 void synchronize_device(int device) {
   const DeviceGuard guard(device, "synchronize");
   BURIN_CUDA("synchronize", cudaDeviceSynchronize);
 }
 
 void* create_stream(int device, int priority) {
-  const CudaAvailability cuda = availability();
-  BURIN_CHECK(cuda.count > 0, DeviceError, "stream: cuda:{} cannot be used: {}", device, cuda.reason);
-  BURIN_CHECK(device >= 0 && device < cuda.count, DeviceError,
-              "stream: cuda:{} does not exist; this machine has {} CUDA device(s)", device, cuda.count);
   const DeviceGuard guard(device, "stream");
   int least = 0;
   int greatest = 0;
@@ -77,7 +79,7 @@ void* create_stream(int device, int priority) {
   return stream;
 }
 
-void destroy_stream(int, void* stream) noexcept { ignore(api().cudaStreamDestroy(stream_of(stream))); }
+void destroy_stream(void* stream) noexcept { ignore(api().cudaStreamDestroy(stream_of(stream))); }
 
 bool is_stream_idle(int device, void* stream) {
   const DeviceGuard guard(device, "stream.is_idle");
@@ -96,15 +98,13 @@ void stream_wait_event(int device, void* stream, void* event) {
 }
 
 void* create_event(int device, bool timing) {
-  const CudaAvailability cuda = availability();
-  BURIN_CHECK(cuda.count > 0, DeviceError, "event: cuda:{} cannot be used: {}", device, cuda.reason);
   const DeviceGuard guard(device, "event");
   cudaEvent_t event = nullptr;
   BURIN_CUDA("event", cudaEventCreateWithFlags, &event, timing ? cudaEventDefault : cudaEventDisableTiming);
   return event;
 }
 
-void destroy_event(int, void* event) noexcept { ignore(api().cudaEventDestroy(event_of(event))); }
+void destroy_event(void* event) noexcept { ignore(api().cudaEventDestroy(event_of(event))); }
 
 void record_event(int device, void* event, void* stream) {
   const DeviceGuard guard(device, "event.record");

@@ -1,6 +1,7 @@
 #pragma once
-// Private: what the device-independent runtime asks of CUDA, without a type of CUDA's. Every call switches to
-// the device and back, throws CudaError, DeviceError or OutOfMemory, and leaves CUDA's last error clear.
+// Private: what device-independent code asks of CUDA, without a type of CUDA's. Devices exist (check.h's
+// require_device). Calls throw CudaError or OutOfMemory, and leave the current device as it was and CUDA's
+// last error clear.
 
 #include <burin/runtime/device.h>
 #include <burin/runtime/random.h>
@@ -15,17 +16,17 @@ namespace burin::cuda {
 
 CudaAvailability availability() noexcept;
 std::string model_name(int device);
-int multiprocessor_count(int device);
+int multiprocessor_count(int device);  // streaming multiprocessors
 void synchronize_device(int device);
 
 void* create_stream(int device, int priority);
-void destroy_stream(int device, void* stream) noexcept;
+void destroy_stream(void* stream) noexcept;
 bool is_stream_idle(int device, void* stream);
 void synchronize_stream(int device, void* stream);
 void stream_wait_event(int device, void* stream, void* event);
 
 void* create_event(int device, bool timing);
-void destroy_event(int device, void* event) noexcept;
+void destroy_event(void* event) noexcept;
 void record_event(int device, void* event, void* stream);
 bool is_event_done(int device, void* event);
 void synchronize_event(int device, void* event);

@@ -56,10 +56,4 @@ LaunchShape grid_stride_shape(std::int64_t count) {
   return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(static_cast<unsigned>(kThreads))};
 }
 
-int multiprocessor_count(int device) {
-  int count = 0;
-  BURIN_CUDA("multiprocessor_count", cudaDeviceGetAttribute, &count, cudaDevAttrMultiProcessorCount, device);
-  return count;
-}
-
 }  // namespace burin::cuda

@@ -29,7 +29,4 @@ unsigned blocks_for(const char* op, std::int64_t count, std::int64_t per_block);
 /// to fill any GPU a few times over.
 LaunchShape grid_stride_shape(std::int64_t count);
 
-/// Streaming multiprocessors of a device.
-int multiprocessor_count(int device);
-
 }  // namespace burin::cuda

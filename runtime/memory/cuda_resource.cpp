@@ -1,6 +1,5 @@
 #include <burin/runtime/check.h>
 #include <burin/runtime/cuda/cuda_api.h>
-#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/cuda/device_guard.h>
 #include <burin/runtime/cuda/unique_handle.h>
 #include <burin/runtime/memory/memory_resource.h>
@@ -78,12 +77,7 @@ class CudaResource final : public MemoryResource {
 }  // namespace
 
 std::shared_ptr<MemoryResource> make_cuda_resource(int device_index) {
-  const CudaAvailability cuda = cuda::availability();
-  BURIN_CHECK(cuda.count > 0, DeviceError, "cuda_resource: cuda:{} cannot be used: {}", device_index,
-              cuda.reason);
-  BURIN_CHECK(device_index >= 0 && device_index < cuda.count, DeviceError,
-              "cuda_resource: cuda:{} does not exist; this machine has {} CUDA device(s)", device_index,
-              cuda.count);
+  require_device("cuda_resource", Device::cuda(device_index));
   return std::make_shared<CudaResource>(device_index);
 }
 
