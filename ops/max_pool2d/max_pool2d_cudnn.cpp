@@ -1,5 +1,6 @@
 #include <burin/ops/max_pool2d/max_pool2d_impl.h>
 #include <burin/runtime/cuda/cudnn_api.h>
+#include <burin/runtime/cuda/device_guard.h>
 #include <burin/runtime/cuda/libraries.h>
 #include <burin/runtime/cuda/unique_handle.h>
 #include <burin/runtime/plan_cache.h>
@@ -57,6 +58,7 @@ PoolingDescriptor describe(const Pool2d<std::int64_t>& p) {
 }  // namespace
 
 void cudnn(Context& ctx, const Problem& problem, const Tensor& x, Tensor& y) {
+  const cuda::DeviceGuard guard(ctx.device().index, kOp);
   const Pool2d<std::int64_t>& p = problem.pool;
   PlanKey key("max_pool2d cudnn");
   key.add(x.dtype(), problem.layout, x.shape().extents(), y.shape().extents());
