@@ -1,6 +1,7 @@
 #pragma once
 
 #include <burin/nn/layers.h>
+#include <burin/runtime/export.h>
 
 #include <optional>
 #include <string_view>

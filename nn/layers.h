@@ -5,6 +5,7 @@
 #include <burin/ops/common/activation.h>
 #include <burin/ops/conv2d/conv2d.h>
 #include <burin/ops/max_pool2d/max_pool2d.h>
+#include <burin/runtime/export.h>
 
 #include <array>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <burin/nn/module.h>
+#include <burin/runtime/export.h>
 
 #include <concepts>
 #include <cstddef>

@@ -11,7 +11,7 @@ namespace burin {
 
 /// Root of everything Burin throws. A message names the operator, the rule and what was given:
 /// "conv2d: channels of x (3) must equal channels of w (4) * groups (1)".
-class Error : public std::runtime_error {
+class BURIN_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

@@ -2,6 +2,7 @@
 
 #include <burin/nn/conv_bn.h>
 #include <burin/nn/layers.h>
+#include <burin/runtime/export.h>
 
 #include <array>
 #include <cstdint>

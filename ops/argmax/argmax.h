@@ -1,6 +1,7 @@
 #pragma once
 
 #include <burin/runtime/context.h>
+#include <burin/runtime/export.h>
 #include <burin/runtime/tensor.h>
 
 namespace burin {

@@ -3,6 +3,7 @@
 #include <burin/ops/common/activation.h>
 #include <burin/ops/common/padding.h>
 #include <burin/runtime/context.h>
+#include <burin/runtime/export.h>
 #include <burin/runtime/tensor.h>
 
 #include <array>

@@ -2,6 +2,7 @@
 
 #include <burin/ops/common/activation.h>
 #include <burin/runtime/context.h>
+#include <burin/runtime/export.h>
 #include <burin/runtime/tensor.h>
 
 namespace burin {
