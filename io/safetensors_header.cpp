@@ -129,8 +129,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 
 /// The bytes that the dtype and shape of an entry ask for.
 std::uint64_t wanted_bytes(const Entry& entry, const std::string& path) {
-  std::int64_t product =
-      1;  // of the non-zero extents: a zero must not hide an overflow from later arithmetic
+  std::int64_t product = 1;  // of the non-zero extents: a zero must not hide an overflow
   bool empty = false;
   std::int64_t bits = 0;
   for (const std::int64_t extent : entry.shape) {

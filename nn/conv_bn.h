@@ -17,8 +17,8 @@ BURIN_API void fold_batch_norm(Context& ctx, Conv2d& conv, const BatchNorm2d& bn
 
 /// A convolution and the batch norm behind it, as one part of a larger module.
 struct BURIN_API ConvBn {
-  ConvBn(std::int64_t in, std::int64_t out, std::int64_t kernel,
-         std::int64_t stride);  // padding kernel / 2, no bias
+  /// The convolution has padding kernel / 2 and no bias.
+  ConvBn(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride);
 
   /// activation(bn(conv(x)) + residual): one call once folded.
   Tensor operator()(Context& ctx, const Tensor& x, const Activation& activation,

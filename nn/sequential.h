@@ -15,8 +15,8 @@ namespace burin::nn {
 
 /// Modules one after the other, named "0", "1", ...:
 ///
-///     nn::Sequential net(nn::Conv2d(1, 8, 3), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(1352,
-///     10));
+///     nn::Sequential net(nn::Conv2d(1, 8, 3), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(),
+///                        nn::Linear(1352, 10));
 ///
 /// A value as every module: a copy has modules of its own, which share the parameters' memory.
 class BURIN_API Sequential final : public Module {

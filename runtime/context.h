@@ -20,8 +20,8 @@ class Libraries;
 
 /// What precision f32 operators may trade for speed. f16 and bf16 operators always accumulate in f32.
 struct Precision {
-  bool allow_tf32 =
-      false;  // CUDA only: products of f32 tensors may round their inputs to 10 bits of mantissa
+  /// CUDA only: products of f32 tensors may round their inputs to 10 bits of mantissa.
+  bool allow_tf32 = false;
 };
 
 struct ContextOptions {
@@ -40,7 +40,8 @@ struct ContextOptions {
 /// from.
 class BURIN_API Context {
  public:
-  /// Throws DeviceError, with the reason, if the device cannot be used, or if an option is of another device.
+  /// Throws DeviceError, with the reason, if the device cannot be used, or if an option is of another device;
+  /// ShapeError for a negative number of threads.
   explicit Context(Device device = Device::cpu(), ContextOptions options = {});
   ~Context();
   Context(Context&&) noexcept;
@@ -63,8 +64,7 @@ class BURIN_API Context {
   /// Waits until everything queued on the context's stream has finished. Throws CudaError.
   void synchronize() const { stream().synchronize(); }
 
-  // For operators
-  // ---------------------------------------------------------------------------------------------------
+  // For operators.
   ThreadPool& threads();
   PlanCache& plans();
   detail::Libraries& libraries();

@@ -47,8 +47,7 @@ BURIN_HOST_DEVICE inline f16::f16(float value) {
     bits = static_cast<std::uint16_t>(sign | 0x7E00u | ((magnitude >> 13) & 0x1FFu));
   } else if (magnitude >= 0x477FF000u) {  // rounds to 2^16 or more
     bits = static_cast<std::uint16_t>(sign | 0x7C00u);
-  } else if (magnitude <
-             0x38800000u) {  // below 2^-14: adding 0.5 leaves the subnormal's bits, rounded, in the sum
+  } else if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 rounds to the subnormal's bits
     const float sum = detail::float_of(magnitude) + 0.5f;
     bits = static_cast<std::uint16_t>(sign | (detail::bits_of(sum) - 0x3F000000u));
   } else {

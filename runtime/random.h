@@ -16,8 +16,8 @@ struct Philox {
 };
 
 /// low + (high - low) * u with u = k * 2^-24 in [0, 1), rounded to f32 after each operation, then to `dtype`
-/// (f32, f16, bf16). Throws ShapeError unless low <= high and high - low is
-/// finite, DTypeError for other types.
+/// (f32, f16, bf16). Throws ShapeError unless low <= high and high - low is finite, DTypeError for other
+/// types.
 BURIN_API Tensor uniform(Context& ctx, const Shape& shape, Philox random, float low = 0.0f, float high = 1.0f,
                          DType dtype = DType::f32);
 /// mean + stddev * z, with z by the Box-Muller transform; bit-equal on every device. Throws ShapeError unless

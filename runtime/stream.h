@@ -32,9 +32,10 @@ class BURIN_API StreamView {
   /// Blocks the calling thread until everything queued so far has finished. Throws CudaError if it failed.
   void synchronize() const;
   /// Work queued on this stream after the call runs after the work that `event` recorded. Does not block the
-  /// host.
+  /// host, unless this stream or the event is of the CPU, which has no queue to wait in. Throws Error if the
+  /// event was never recorded.
   void wait(const Event& event) const;
-  /// Keeps `buffer` alive until everything queued so far has finished.
+  /// Keeps `buffer` alive until everything queued so far has finished; gives it up at a later synchronize().
   void retain(std::shared_ptr<Buffer> buffer) const;
   /// Shares ownership of the stream.
   std::shared_ptr<detail::StreamState> share() const;
@@ -48,7 +49,7 @@ class BURIN_API StreamView {
 /// An ordered queue of work on a device. A CUDA stream is always non-blocking (it does not order itself with
 /// the legacy default stream). On the CPU work is done at the call, so the queue is always empty. Buffers
 /// keep the streams they were allocated on alive, so a Stream may be destroyed in any order; destruction
-/// never blocks and never throws.
+/// never throws, and waits only for work that retained buffers serve.
 class BURIN_API Stream {
  public:
   /// Throws DeviceError if the device does not exist. `priority`: lower runs first; 0 is the default, the
@@ -61,9 +62,7 @@ class BURIN_API Stream {
   Stream& operator=(Stream&&) noexcept = default;
 
   StreamView view() const { return StreamView(state_.get()); }
-  operator StreamView() const {
-    return view();
-  }  // NOLINT(google-explicit-constructor): an owner serves as its view
+  operator StreamView() const { return view(); }  // an owner serves as its view
   void synchronize() const { view().synchronize(); }
   void wait(const Event& event) const { view().wait(event); }
 

@@ -92,8 +92,8 @@ class BURIN_API Tensor {
   /// output.
   bool has_internal_overlap() const;
 
-  // Views
-  // -----------------------------------------------------------------------------------------------------------
+  // Views.
+
   /// The same elements in row-major order under another shape; one extent may be -1 and is inferred.
   Tensor reshape(const IntList& extents) const;
   Tensor reshape(std::initializer_list<std::int64_t> extents) const { return reshape(IntList(extents)); }
@@ -127,8 +127,8 @@ class BURIN_API Tensor {
 /// True if the memory ranges that two tensors span intersect.
 BURIN_API bool may_overlap(const Tensor& a, const Tensor& b);
 
-// Factories: on the context's device, from its memory resource, in the order of its stream
-// -----------------------------
+// Factories: on the context's device, from its memory resource, in the order of its stream.
+
 BURIN_API Tensor empty(Context& ctx, const Shape& shape, DType dtype = DType::f32,
                        Layout layout = Layout::contiguous);
 BURIN_API Tensor zeros(Context& ctx, const Shape& shape, DType dtype = DType::f32);
@@ -136,22 +136,20 @@ BURIN_API Tensor full(Context& ctx, const Shape& shape, double value, DType dtyp
 /// begin, begin + step, ... (count values); each is computed as begin + i * step in f64, then converted.
 BURIN_API Tensor arange(Context& ctx, std::int64_t count, double begin = 0, double step = 1,
                         DType dtype = DType::f32);
-/// Copies host elements; the span may be released at return.
-template <class T>
-BURIN_API Tensor from_host(Context& ctx, std::span<const T> values, const Shape& shape);
-template <class T>
-BURIN_API Tensor from_host(Context& ctx, const std::vector<T>& values, const Shape& shape) {
-  return from_host(ctx, std::span<const T>(values), shape);
-}
+/// Copies host elements, which may be released at return. Throws ShapeError unless there are as many as the
+/// shape has.
 BURIN_API Tensor from_host_bytes(Context& ctx, const void* values, std::size_t bytes, const Shape& shape,
                                  DType dtype);
+template <class T>
+Tensor from_host(Context& ctx, std::span<const T> values, const Shape& shape) {
+  return from_host_bytes(ctx, values.data(), values.size_bytes(), shape, dtype_of<T>());
+}
+template <class T>
+Tensor from_host(Context& ctx, const std::vector<T>& values, const Shape& shape) {
+  return from_host(ctx, std::span<const T>(values), shape);
+}
 /// The elements in row-major order, on the host; waits for the context's stream.
 template <class T>
 std::vector<T> to_vector(Context& ctx, const Tensor& x);
-
-template <class T>
-BURIN_API Tensor from_host(Context& ctx, std::span<const T> values, const Shape& shape) {
-  return from_host_bytes(ctx, values.data(), values.size_bytes(), shape, dtype_of<T>());
-}
 
 }  // namespace burin

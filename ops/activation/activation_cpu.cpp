@@ -11,9 +11,8 @@
 namespace burin::activation_impl {
 namespace {
 
-constexpr std::int64_t kGrain =
-    1 << 14;                          // elements a thread: below this a second one costs more than it saves
-constexpr std::int64_t kChunk = 512;  // elements of f32 that stand in for f16, bf16 and strided ones
+constexpr std::int64_t kGrain = 1 << 14;  // elements: below this a second thread costs more than it saves
+constexpr std::int64_t kChunk = 512;      // elements of f32 that stand in for f16, bf16 and strided ones
 
 /// activate<kKind> without calls of the C library, so that a loop over it vectorises.
 template <ActivationKind kKind>

@@ -11,9 +11,8 @@
 namespace burin::batch_norm_impl {
 namespace {
 
-constexpr std::int64_t kGrain =
-    1 << 14;                          // elements a thread: below this a second one costs more than it saves
-constexpr std::int64_t kChunk = 512;  // elements held in f32 between the steps
+constexpr std::int64_t kGrain = 1 << 14;  // elements: below this a second thread costs more than it saves
+constexpr std::int64_t kChunk = 512;      // elements held in f32 between the steps
 
 struct Channels {
   std::vector<float> mean, scale, bias;

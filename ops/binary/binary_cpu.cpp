@@ -4,8 +4,7 @@
 namespace burin::binary_impl {
 namespace {
 
-constexpr std::int64_t kGrain =
-    1 << 15;  // elements a thread: below this a second one costs more than it saves
+constexpr std::int64_t kGrain = 1 << 15;  // elements: below this a second thread costs more than it saves
 
 // y may be a or b, which hides from the compiler that no iteration reads what another wrote: hence ivdep.
 template <BinaryKind kKind, class T>

@@ -26,10 +26,10 @@ struct Activation {
   static constexpr Activation relu() { return {ActivationKind::relu}; }
   static constexpr Activation sigmoid() { return {ActivationKind::sigmoid}; }
   static constexpr Activation tanh() { return {ActivationKind::tanh}; }
-  static constexpr Activation gelu() { return {ActivationKind::gelu}; }  // x * Phi(x), by erf
-  static constexpr Activation gelu_tanh() {
-    return {ActivationKind::gelu_tanh};
-  }  // Hendrycks, Gimpel 2016, eq. 2
+  /// x * Phi(x), by erf.
+  static constexpr Activation gelu() { return {ActivationKind::gelu}; }
+  /// Hendrycks, Gimpel 2016, equation 2.
+  static constexpr Activation gelu_tanh() { return {ActivationKind::gelu_tanh}; }
   static constexpr Activation silu() { return {ActivationKind::silu}; }
   static constexpr Activation leaky_relu(float slope) { return {ActivationKind::leaky_relu, slope}; }
   static constexpr Activation clip(float low, float high) { return {ActivationKind::clip, low, high}; }

@@ -19,8 +19,8 @@ void fold_row(const Pool2d<std::int64_t>& p, std::int64_t oh, const T* __restric
   const PoolTaps<std::int64_t> taps = p.h.taps(oh);
   for (std::int64_t h = taps.first; h < taps.end; h += p.h.dilation) {
     for (std::int64_t k = 0; k < p.w.kernel; ++k) {
-      const std::int64_t shift =
-          k * p.w.dilation - p.w.before;  // tap k of window o is column o * stride + shift
+      // Tap k of window o is column o * stride + shift.
+      const std::int64_t shift = k * p.w.dilation - p.w.before;
       const std::int64_t begin = shift >= 0 ? 0 : (p.w.stride - 1 - shift) / p.w.stride;
       const std::int64_t last = p.w.in - 1 - shift;
       const std::int64_t end = last < 0 ? 0 : std::min(p.w.out, last / p.w.stride + 1);

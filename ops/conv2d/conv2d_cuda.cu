@@ -42,9 +42,8 @@ struct Sizes {
 FastDivmod divide_by(std::int64_t divisor) {
   return FastDivmod(static_cast<std::uint32_t>(std::max<std::int64_t>(divisor, 1)));
 }
-unsigned narrow_extent(std::int64_t extent) {
-  return static_cast<unsigned>(extent);
-}  // checked by cuda_prepare
+/// cuda_prepare has checked that it fits.
+unsigned narrow_extent(std::int64_t extent) { return static_cast<unsigned>(extent); }
 bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
 PixelGeometry make_geometry(const Problem& p) {

@@ -1,6 +1,6 @@
-// The convolution and what follows it as one operation graph of cuDNN's backend API: x, w -> convolution ->
-// (+ residual)
-// -> (+ bias) -> (relu) -> y, with f32 values between that never reach memory.
+// The convolution and what follows it as one operation graph of cuDNN's backend API:
+// x, w -> convolution -> (+ residual) -> (+ bias) -> (relu) -> y,
+// with f32 values between that never reach memory.
 
 #include <burin/ops/conv2d/conv2d_impl.h>
 #include <burin/runtime/check.h>

@@ -36,8 +36,8 @@ struct PixelGeometry {
 /// the weights. kAligned as for gemm::MatrixLoader.
 template <class T, bool kChannelsLast, bool kAligned>
 struct PixelLoader {
-  static constexpr unsigned kOutside =
-      1u << 30;  // above every row of x, also when added to another or to itself
+  /// Above every row of x, also when added to another or to itself.
+  static constexpr unsigned kOutside = 1u << 30;
 
   PixelGeometry geometry;
   const T* x;

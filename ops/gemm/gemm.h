@@ -1,5 +1,5 @@
 #pragma once
-// Private: matrix products on raw, checked memory, shared by matmul, linear and conv2d.
+// Private: matrix products on raw, checked memory, shared by matmul and linear.
 
 #include <burin/ops/common/activation.h>
 #include <burin/runtime/dtype.h>

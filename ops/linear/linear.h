@@ -20,7 +20,8 @@ struct LinearParams {
 /// x [..., in], rank >= 1; w [out, in] (PyTorch's order); bias [out] or undefined; one dtype (f32, f16,
 /// bf16); any strides. y [..., out] is new and contiguous. Any extent may be 0; in = 0 gives
 /// activation(bias). cuBLASLt may round an f16 or bf16 product once more before it adds the bias. Throws
-/// ShapeError, DTypeError, DeviceError, UnsupportedError.
+/// ShapeError, DTypeError, DeviceError, UnsupportedError (a forced backend that cannot), OutOfMemory. Runs in
+/// the order of the context's stream.
 BURIN_API Tensor linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias = {},
                         const LinearParams& params = {});
 /// The same into y, which must be contiguous and must not overlap an input.

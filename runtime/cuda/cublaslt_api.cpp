@@ -34,8 +34,7 @@ CublasLtApi load_cublaslt() {
 }  // namespace
 
 const CublasLtApi& cublaslt_api() {
-  static const CublasLtApi loaded =
-      load_cublaslt();  // immutable once made; a throw leaves it to the next call
+  static const CublasLtApi loaded = load_cublaslt();  // immutable; a throw leaves it to the next call
   return loaded;
 }
 

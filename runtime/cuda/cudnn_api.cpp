@@ -37,7 +37,7 @@ CudnnApi load_cudnn() {
 }  // namespace
 
 const CudnnApi& cudnn_api() {
-  static const CudnnApi loaded = load_cudnn();  // immutable once made; a throw leaves it to the next call
+  static const CudnnApi loaded = load_cudnn();  // immutable; a throw leaves it to the next call
   return loaded;
 }
 

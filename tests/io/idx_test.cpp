@@ -55,8 +55,8 @@ TEST_F(Idx, ReadsPlainAndCompressed) {
   }
   for (const std::string& file : {idx({0, 28, 28}, ""), gzip(idx({0, 28, 28}, ""))})
     EXPECT_EQ(io::load_idx(write(file)).shape(), Shape({0, 28, 28}));
-  const std::string zeros =
-      idx({1000, 100, 100}, std::string(10'000'000, '\0'));  // near deflate's best ratio
+  // Near deflate's best ratio.
+  const std::string zeros = idx({1000, 100, 100}, std::string(10'000'000, '\0'));
   EXPECT_EQ(io::load_idx(write(gzip(zeros))).count(), 10'000'000);
 }
 

@@ -87,8 +87,8 @@ TEST_P(Cast, EveryPatternOfTheHalfTypes) {
     for (std::size_t i = 0; i < patterns.size(); ++i) {
       patterns[i].bits = static_cast<std::uint16_t>(i);
       floats[i] = static_cast<float>(patterns[i]);
-      next[i] =
-          std::nextafter(floats[i] * 1.0009765625f, 1e30f);  // somewhere between two patterns, or half-way
+      // Somewhere between two patterns, or half-way.
+      next[i] = std::nextafter(floats[i] * 1.0009765625f, 1e30f);
     }
     const Shape shape{0x10000};
     const auto widened =

@@ -224,7 +224,6 @@ TEST_P(Conv2d, L5_StridesOfSingleElementsDoNotMatter) {
 }
 
 // More than 2^31 elements
-// ---------------------------------------------------------------------------------------------
 
 class Conv2dLarge : public Conv2d {
  protected:
@@ -299,7 +298,6 @@ INSTANTIATE_TEST_SUITE_P(All, Conv2dLarge,
                          target_name);
 
 // What must be refused, and how
-// ---------------------------------------------------------------------------------------
 
 template <class ErrorType>
 void expect_error(const std::function<void()>& body, const std::string& piece) {

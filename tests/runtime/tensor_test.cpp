@@ -14,7 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Views: pure arithmetic on shapes and strides, so the CPU is enough
-// ----------------------------------------------------------------------
 class View : public ::testing::Test {
  protected:
   Context ctx_;
@@ -138,7 +137,6 @@ TEST_F(View, ExpandSqueezeUnsqueezeFlatten) {
 }
 
 // Density, layout, overlap
-// ----------------------------------------------------------------------
 TEST(Density, L5_StridesOfExtentOneDoNotMatter) {
   std::int32_t data[6] = {0, 1, 2, 3, 4, 5};
   Context ctx;
@@ -192,7 +190,6 @@ TEST(Density, MayOverlap) {
 }
 
 // Owning and borrowing memory
-// ----------------------------------------------------------------------
 TEST(FromBlob, RunsTheDeleterOnce) {
   float data[6] = {0, 1, 2, 3, 4, 5};
   int deleted = 0;
@@ -263,7 +260,6 @@ TEST(TensorOfABuffer, OutlivesItsContext) {
 }
 
 // Factories and copies, on every device and type
-// ----------------------------------------------------------------------
 class Factory : public OnEachTarget {};
 
 INSTANTIATE_TEST_SUITE_P(Targets, Factory,
