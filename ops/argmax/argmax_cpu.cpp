@@ -1,6 +1,7 @@
 #include <burin/ops/argmax/argmax_impl.h>
 #include <burin/runtime/cpu/thread_pool.h>
 #include <burin/runtime/dispatch.h>
+#include <burin/runtime/divide_up.h>
 
 #include <algorithm>
 
@@ -29,7 +30,7 @@ void argmax_columns(const T* x, std::int64_t width, std::int64_t pitch, std::int
 }  // namespace
 
 void cpu(Context& ctx, const Lines& lines, const Tensor& x, Tensor& y) {
-  const std::int64_t blocks = (lines.inner + kColumns - 1) / kColumns;
+  const std::int64_t blocks = divide_up(lines.inner, kColumns);
   const std::int64_t grain =
       std::max<std::int64_t>(1, (1 << 14) / (std::min(lines.inner, kColumns) * lines.width));
   std::int64_t* out = y.data<std::int64_t>();

@@ -1,5 +1,6 @@
 #include <burin/ops/avg_pool2d/avg_pool2d_impl.h>
 #include <burin/ops/common/pool2d_cpu.h>
+#include <burin/runtime/divide_up.h>
 
 #include <algorithm>
 
@@ -70,7 +71,7 @@ void cpu_global(Context& ctx, Layout layout, const Tensor& x, Tensor& y) {
                                  out[i] = plane_sum(in + i * pixels, pixels) / static_cast<float>(pixels);
                              });
   } else {
-    const std::int64_t blocks = (channels + kChannels - 1) / kChannels;
+    const std::int64_t blocks = divide_up(channels, kChannels);
     ctx.threads().for_ranges(batch * blocks, std::max<std::int64_t>(1, (1 << 15) / (pixels * kChannels)),
                              [&](std::int64_t begin, std::int64_t end) {
                                for (std::int64_t i = begin; i < end; ++i) {

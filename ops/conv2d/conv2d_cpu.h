@@ -4,6 +4,7 @@
 #include <burin/ops/common/activation_apply.h>
 #include <burin/ops/conv2d/conv2d_cpu_tile.h>
 #include <burin/ops/conv2d/conv2d_impl.h>
+#include <burin/runtime/divide_up.h>
 
 #include <algorithm>
 
@@ -11,8 +12,6 @@ namespace burin::conv2d_impl {
 
 inline constexpr std::int64_t kTileFloats = 64 * 1024;  // of x that a task works on: half of a usual L2
 inline constexpr std::int64_t kDirectRows = 3;  // output channels of a group, up to which nothing is packed
-
-inline std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// The sizes of a call under short names, for one group of channels.
 struct Geometry {

@@ -1,4 +1,5 @@
 #include <burin/ops/gemm/gemm_cpu.h>
+#include <burin/runtime/divide_up.h>
 
 #include <cstring>
 
@@ -66,8 +67,8 @@ constexpr Tile kTiles[kTileRows][kTileColumns] = {{tile<1, 1>, tile<1, 2>, tile<
 void cpu_dots(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
               const float* b, std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate) {
   // About equal pieces: 10 rows are 3 + 2 + 3 + 2, not 3 + 3 + 3 + 1.
-  const std::int64_t row_tiles = (m + kTileRows - 1) / kTileRows;
-  const std::int64_t column_tiles = (n + kTileColumns - 1) / kTileColumns;
+  const std::int64_t row_tiles = divide_up(m, kTileRows);
+  const std::int64_t column_tiles = divide_up(n, kTileColumns);
   const auto multiply = [&](std::int64_t row_tile, std::int64_t column_tile) {
     const std::int64_t row = m * row_tile / row_tiles;
     const std::int64_t column = n * column_tile / column_tiles;

@@ -1,6 +1,7 @@
 #include <burin/ops/common/activation_apply.h>
 #include <burin/ops/gemm/gemm_cpu.h>
 #include <burin/runtime/cpu/thread_pool.h>
+#include <burin/runtime/divide_up.h>
 
 #include <algorithm>
 
@@ -10,8 +11,6 @@ namespace {
 constexpr std::int64_t kTileRows = 128;  // a tile of y of 256 KB is still in L2 when its epilogue runs
 constexpr std::int64_t kTileColumns = 512;
 constexpr std::int64_t kGrain = 1 << 17;  // products, a few microseconds: less is not worth waking a thread
-
-std::int64_t tiles(std::int64_t extent, std::int64_t tile) { return (extent + tile - 1) / tile; }
 
 struct TileShape {
   std::int64_t rows, columns;
@@ -23,7 +22,7 @@ TileShape choose_tile(const Problem& p, int threads) {
   TileShape tile{std::min(p.m, kTileRows), std::min(p.n, kTileColumns)};
   if (threads == 1) return tile;
   while (tile.rows * tile.columns > 1 &&
-         p.batch * tiles(p.m, tile.rows) * tiles(p.n, tile.columns) < 2 * threads &&
+         p.batch * divide_up(p.m, tile.rows) * divide_up(p.n, tile.columns) < 2 * threads &&
          tile.rows * tile.columns * std::max<std::int64_t>(p.k, 1) >= 2 * kGrain) {
     std::int64_t& longer = tile.rows > tile.columns ? tile.rows : tile.columns;
     longer = (longer + 1) / 2;
@@ -50,8 +49,8 @@ void finish(std::int64_t rows, std::int64_t columns, const float* bias, Activati
 
 void cpu(ThreadPool& threads, const Problem& p, const float* a, const float* b, const float* bias, float* y) {
   const TileShape tile = choose_tile(p, threads.size());
-  const std::int64_t row_tiles = tiles(p.m, tile.rows);
-  const std::int64_t column_tiles = tiles(p.n, tile.columns);
+  const std::int64_t row_tiles = divide_up(p.m, tile.rows);
+  const std::int64_t column_tiles = divide_up(p.n, tile.columns);
   const auto multiply = [&](std::int64_t index) {
     const std::int64_t batch = index / (row_tiles * column_tiles);
     const std::int64_t row = index / column_tiles % row_tiles * tile.rows;
@@ -67,7 +66,7 @@ void cpu(ThreadPool& threads, const Problem& p, const float* a, const float* b, 
   const std::int64_t count = p.batch * row_tiles * column_tiles;
   const std::int64_t grain =
       std::max<std::int64_t>(1, kGrain / (tile.rows * tile.columns * std::max<std::int64_t>(p.k, 1)));
-  threads.for_each(tiles(count, grain), [&](std::int64_t task) {
+  threads.for_each(divide_up(count, grain), [&](std::int64_t task) {
     for (std::int64_t i = task * grain; i < std::min(count, (task + 1) * grain); ++i) multiply(i);
   });
 }

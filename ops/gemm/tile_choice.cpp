@@ -1,4 +1,5 @@
 #include <burin/ops/gemm/tile_choice.h>
+#include <burin/runtime/divide_up.h>
 
 #include <algorithm>
 
@@ -11,12 +12,10 @@ constexpr double kBytesPerClock = 2500;     // through the L2 cache, whole devic
 constexpr int kSplits[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 constexpr std::int64_t kMostWorkspace = std::int64_t{64} << 20;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
-
 }  // namespace
 
 std::int64_t k_per_split(const TileShape& tile, std::int64_t k, int splits) {
-  return ceil_div(std::max<std::int64_t>(ceil_div(k, tile.k), 1), splits) * tile.k;
+  return divide_up(std::max<std::int64_t>(divide_up(k, tile.k), 1), splits) * tile.k;
 }
 
 TileChoice choose_tile(std::span<const TileShape> tiles, const ProductShape& product, int multiprocessors,
@@ -25,16 +24,16 @@ TileChoice choose_tile(std::span<const TileShape> tiles, const ProductShape& pro
   double best_clocks = 0;
   for (std::size_t i = 0; i < tiles.size(); ++i) {
     const TileShape& tile = tiles[i];
-    const double blocks = static_cast<double>(ceil_div(product.rows, tile.rows)) *
-                          static_cast<double>(ceil_div(product.cols, tile.cols)) *
+    const double blocks = static_cast<double>(divide_up(product.rows, tile.rows)) *
+                          static_cast<double>(divide_up(product.cols, tile.cols)) *
                           static_cast<double>(product.batch);
     // Bytes of one split's sums; in double, for a product past 2^63 must not wrap.
     const double sums = static_cast<double>(product.rows) *
-                        static_cast<double>(ceil_div(product.cols, 4) * 4) *
+                        static_cast<double>(divide_up(product.cols, 4) * 4) *
                         static_cast<double>(product.batch) * sizeof(float);
     for (const int wanted : kSplits) {
       const std::int64_t part = k_per_split(tile, product.k, wanted);
-      const int splits = static_cast<int>(std::max<std::int64_t>(ceil_div(product.k, part), 1));
+      const int splits = static_cast<int>(std::max<std::int64_t>(divide_up(product.k, part), 1));
       if (splits != wanted || (splits > 1 && part < 2 * tile.k)) continue;
       if (splits > 1 && (!may_split || sums * splits > static_cast<double>(kMostWorkspace))) continue;
       const auto rounds = static_cast<double>(

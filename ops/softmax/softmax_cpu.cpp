@@ -1,6 +1,7 @@
 #include <burin/ops/common/vector_math.h>
 #include <burin/ops/softmax/softmax_impl.h>
 #include <burin/runtime/cpu/thread_pool.h>
+#include <burin/runtime/divide_up.h>
 
 #include <algorithm>
 #include <cmath>
@@ -95,7 +96,7 @@ void run(ThreadPool& threads, const Lines& lines, bool log, const T* x, T* y) {
                        });
     return;
   }
-  const std::int64_t blocks = (lines.inner + kColumns - 1) / kColumns;
+  const std::int64_t blocks = divide_up(lines.inner, kColumns);
   const std::int64_t block = std::min(lines.inner, kColumns) * width;
   threads.for_ranges(lines.outer * blocks, std::max<std::int64_t>(1, kGrain / block),
                      [&](std::int64_t begin, std::int64_t end) {

@@ -2,6 +2,7 @@
 #include <burin/runtime/cuda/cuda_api.h>
 #include <burin/runtime/cuda/device_guard.h>
 #include <burin/runtime/cuda/launch.h>
+#include <burin/runtime/divide_up.h>
 
 #include <algorithm>
 
@@ -43,7 +44,7 @@ void launch_untyped(const char* op, const void* kernel, const LaunchShape& shape
 }
 
 unsigned blocks_for(const char* op, std::int64_t count, std::int64_t per_block) {
-  const std::int64_t blocks = count / per_block + (count % per_block != 0 ? 1 : 0);
+  const std::int64_t blocks = divide_up(count, per_block);
   BURIN_CHECK(blocks <= kLargestGridX, UnsupportedError, "{}: {} blocks exceed CUDA's 2147483647", op,
               blocks);
   return static_cast<unsigned>(blocks);
@@ -52,7 +53,7 @@ unsigned blocks_for(const char* op, std::int64_t count, std::int64_t per_block) 
 LaunchShape grid_stride_shape(std::int64_t count) {
   constexpr std::int64_t kThreads = 256;
   constexpr std::int64_t kMostBlocks = 1 << 14;
-  const std::int64_t blocks = std::min(count / kThreads + (count % kThreads != 0 ? 1 : 0), kMostBlocks);
+  const std::int64_t blocks = std::min(divide_up(count, kThreads), kMostBlocks);
   return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(static_cast<unsigned>(kThreads))};
 }
 
