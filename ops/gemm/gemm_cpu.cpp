@@ -31,12 +31,11 @@ void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, st
 }  // namespace
 
 void cpu(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, bool a_transposed,
-         const float* b, std::int64_t ldb, bool b_transposed, float* c, std::int64_t ldc, bool accumulate) {
+         const float* b, std::int64_t ldb, bool b_transposed, float* c, std::int64_t ldc) {
   if (m == 0 || n == 0) return;
   if (!a_transposed && b_transposed && dots_are_faster(std::min(m, n), k))
-    return cpu_dots(m, n, k, a, lda, b, ldb, c, ldc, accumulate);
-  if (!accumulate)
-    for (std::int64_t row = 0; row < m; ++row) std::fill_n(c + row * ldc, n, 0.0f);
+    return cpu_dots(m, n, k, a, lda, b, ldb, c, ldc);
+  for (std::int64_t row = 0; row < m; ++row) std::fill_n(c + row * ldc, n, 0.0f);
   if (k == 0) return;
   constexpr int kRows = Eigen::RowMajor;
   constexpr int kColumns = Eigen::ColMajor;

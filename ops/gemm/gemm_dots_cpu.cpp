@@ -38,7 +38,7 @@ float sum(Vector v) {
 
 template <int kRows, int kColumns>
 void tile(std::int64_t k, const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float* c,
-          std::int64_t ldc, bool accumulate) {
+          std::int64_t ldc) {
   Vector sums[kRows][kColumns] = {};
   const auto step = [&](auto&& read) {
     Vector left[kRows];
@@ -52,12 +52,11 @@ void tile(std::int64_t k, const float* a, std::int64_t lda, const float* b, std:
   for (; at + kLanes <= k; at += kLanes) step([at](const float* x) { return load(x + at); });
   if (at < k) step([at, k](const float* x) { return load_first(x + at, k - at); });
   for (int i = 0; i < kRows; ++i)
-    for (int j = 0; j < kColumns; ++j)
-      c[i * ldc + j] = sum(sums[i][j]) + (accumulate ? c[i * ldc + j] : 0.0f);
+    for (int j = 0; j < kColumns; ++j) c[i * ldc + j] = sum(sums[i][j]);
 }
 
 using Tile = void (*)(std::int64_t, const float*, std::int64_t, const float*, std::int64_t, float*,
-                      std::int64_t, bool);
+                      std::int64_t);
 constexpr Tile kTiles[kTileRows][kTileColumns] = {{tile<1, 1>, tile<1, 2>, tile<1, 3>, tile<1, 4>},
                                                   {tile<2, 1>, tile<2, 2>, tile<2, 3>, tile<2, 4>},
                                                   {tile<3, 1>, tile<3, 2>, tile<3, 3>, tile<3, 4>}};
@@ -65,7 +64,7 @@ constexpr Tile kTiles[kTileRows][kTileColumns] = {{tile<1, 1>, tile<1, 2>, tile<
 }  // namespace
 
 void cpu_dots(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
-              const float* b, std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate) {
+              const float* b, std::int64_t ldb, float* c, std::int64_t ldc) {
   // About equal pieces: 10 rows are 3 + 2 + 3 + 2, not 3 + 3 + 3 + 1.
   const std::int64_t row_tiles = divide_up(m, kTileRows);
   const std::int64_t column_tiles = divide_up(n, kTileColumns);
@@ -74,8 +73,7 @@ void cpu_dots(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, st
     const std::int64_t column = n * column_tile / column_tiles;
     const std::int64_t rows = m * (row_tile + 1) / row_tiles - row;
     const std::int64_t columns = n * (column_tile + 1) / column_tiles - column;
-    kTiles[rows - 1][columns - 1](k, a + row * lda, lda, b + column * ldb, ldb, c + row * ldc + column, ldc,
-                                  accumulate);
+    kTiles[rows - 1][columns - 1](k, a + row * lda, lda, b + column * ldb, ldb, c + row * ldc + column, ldc);
   };
   // The smaller operand is the one that is read again and again, from cache.
   if (m <= n) {

@@ -60,7 +60,7 @@ void cpu(ThreadPool& threads, const Problem& p, const float* a, const float* b, 
     float* out = y + batch * p.y_batch_stride + row * p.ldy + column;
     cpu(rows, columns, p.k, a + batch * p.a_batch_stride + (p.a_transposed ? row : row * p.lda), p.lda,
         p.a_transposed, b + batch * p.b_batch_stride + (p.b_transposed ? column * p.ldb : column), p.ldb,
-        p.b_transposed, out, p.ldy, false);
+        p.b_transposed, out, p.ldy);
     finish(rows, columns, bias ? bias + column : nullptr, p.activation, out, p.ldy);
   };
   const std::int64_t count = p.batch * row_tiles * column_tiles;
