@@ -1,7 +1,6 @@
 #include <burin/ops/activation/activation.h>
 #include <burin/ops/activation/activation_impl.h>
 #include <burin/ops/common/check.h>
-#include <burin/runtime/dispatch.h>
 
 namespace burin {
 
@@ -14,7 +13,7 @@ Tensor activation(Context& ctx, const Tensor& x, const Activation& a) {
 
 void activation_into(Context& ctx, Tensor& y, const Tensor& x, const Activation& a) {
   ops::check_device("activation", ctx, {{"x", x}});
-  with_float_dtype(x.dtype(), "activation", []<class T>() {});
+  ops::check_float_dtype("activation", {"x", x});
   ops::check_elementwise_output("activation", y, dense_spec(x.dtype(), x.shape(), ctx.device()), {{"x", x}});
   if (y.count() == 0) return;
   const auto loop = make_strided_loop<2>(x.shape(), {y.strides(), x.strides()});

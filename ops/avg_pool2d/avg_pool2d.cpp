@@ -15,8 +15,7 @@ Pool2d<std::int64_t> pool_of(const AvgPool2dParams& p, const Shape& x) {
 
 void check_input(std::string_view op, const Context& ctx, const Tensor& x) {
   ops::check_device(op, ctx, {{"x", x}});
-  BURIN_CHECK(x.dtype() == DType::f32 || x.dtype() == DType::f16 || x.dtype() == DType::bf16, DTypeError,
-              "{}: x is {} and must be f32, f16 or bf16", op, name(x.dtype()));
+  ops::check_float_dtype(op, {"x", x});
 }
 
 Shape global_shape(const Shape& x) {

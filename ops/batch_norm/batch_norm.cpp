@@ -1,7 +1,6 @@
 #include <burin/ops/batch_norm/batch_norm.h>
 #include <burin/ops/batch_norm/batch_norm_impl.h>
 #include <burin/ops/common/check.h>
-#include <burin/runtime/dispatch.h>
 
 namespace burin {
 namespace {
@@ -11,7 +10,7 @@ void check_inputs(const Context& ctx, const Tensor& x, const Tensor& mean, const
   ops::check_device("batch_norm", ctx, {{"x", x}, {"mean", mean}, {"var", var}});
   if (weight.defined()) ops::check_device("batch_norm", ctx, {{"weight", weight}});
   if (bias.defined()) ops::check_device("batch_norm", ctx, {{"bias", bias}});
-  with_float_dtype(x.dtype(), "batch_norm", []<class T>() {});
+  ops::check_float_dtype("batch_norm", {"x", x});
   BURIN_CHECK(x.rank() >= 2, ShapeError, "batch_norm: x must have 2 axes or more; it has shape {}",
               x.shape());
   for (const auto& [label, tensor] :

@@ -16,14 +16,6 @@ void check_is_as_expected(std::string_view op, const Tensor& out, const TensorSp
               out.shape());
 }
 
-/// Each index of one is the same element of the other; strides of extents 1 do not matter.
-bool is_same_view(const Tensor& a, const Tensor& b) {
-  if (a.raw() != b.raw() || a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
-  for (int axis = 0; axis < a.rank(); ++axis)
-    if (a.shape()[axis] > 1 && a.strides()[axis] != b.strides()[axis]) return false;
-  return true;
-}
-
 }  // namespace
 
 void check_device(std::string_view op, const Context& ctx, std::initializer_list<NamedTensor> tensors) {
@@ -39,6 +31,19 @@ void check_same_dtype(std::string_view op, std::initializer_list<NamedTensor> te
   for (const auto& [label, tensor] : tensors)
     BURIN_CHECK(tensor.dtype() == first.tensor.dtype(), DTypeError, "{}: {} is {}, {} is {}", op, first.name,
                 name(first.tensor.dtype()), label, name(tensor.dtype()));
+}
+
+void check_float_dtype(std::string_view op, const NamedTensor& x) {
+  const DType dtype = x.tensor.dtype();
+  BURIN_CHECK(dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16, DTypeError,
+              "{}: {} is {} and must be f32, f16 or bf16", op, x.name, name(dtype));
+}
+
+bool is_same_view(const Tensor& a, const Tensor& b) {
+  if (a.raw() != b.raw() || a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+  for (int axis = 0; axis < a.rank(); ++axis)
+    if (a.shape()[axis] > 1 && a.strides()[axis] != b.strides()[axis]) return false;
+  return true;
 }
 
 void check_output(std::string_view op, const Tensor& out, const TensorSpec& expected,

@@ -23,6 +23,12 @@ void check_device(std::string_view op, const Context& ctx, std::initializer_list
 /// Every tensor must have the first one's dtype. Throws DTypeError.
 void check_same_dtype(std::string_view op, std::initializer_list<NamedTensor> tensors);
 
+/// The tensor must be f32, f16 or bf16. Throws DTypeError.
+void check_float_dtype(std::string_view op, const NamedTensor& tensor);
+
+/// Each index of one is the same element of the other; strides of extents 1 do not matter.
+bool is_same_view(const Tensor& a, const Tensor& b);
+
 /// `out`, which the caller brought, must be as `expected` says in dtype, shape and device; dense, row-major
 /// or channels-last; and must not overlap itself or any input. Throws ShapeError, DTypeError, DeviceError.
 void check_output(std::string_view op, const Tensor& out, const TensorSpec& expected,

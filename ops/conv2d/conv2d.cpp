@@ -72,17 +72,12 @@ void check_operands(const Context& ctx, const Tensor& x, const Tensor& w, const 
                     const Tensor& residual) {
   ops::check_device("conv2d", ctx, {{"x", x}, {"w", w}});
   ops::check_same_dtype("conv2d", {{"x", x}, {"w", w}});
-  BURIN_CHECK(x.dtype() == DType::f32 || x.dtype() == DType::f16 || x.dtype() == DType::bf16, DTypeError,
-              "conv2d: {} is not supported", name(x.dtype()));
+  ops::check_float_dtype("conv2d", {"x", x});
   for (const ops::NamedTensor& optional : {ops::NamedTensor{"bias", bias}, {"residual", residual}}) {
     if (!optional.tensor.defined()) continue;
     ops::check_device("conv2d", ctx, {optional});
     ops::check_same_dtype("conv2d", {{"x", x}, optional});
   }
-}
-
-bool same_view(const Tensor& a, const Tensor& b) {
-  return a.raw() == b.raw() && a.shape() == b.shape() && a.strides() == b.strides();
 }
 
 /// Checks an output against everything else; x, w, bias and residual have passed check_operands.
@@ -97,7 +92,7 @@ void check_call(const Tensor& y, const Shape& y_shape, const Tensor& x, const Te
   if (residual.defined()) {
     BURIN_CHECK(residual.shape() == y_shape, ShapeError,
                 "conv2d: residual must have the output's shape {} and has {}", y_shape, residual.shape());
-    BURIN_CHECK(same_view(y, residual) || !may_overlap(y, residual), ShapeError,
+    BURIN_CHECK(ops::is_same_view(y, residual) || !may_overlap(y, residual), ShapeError,
                 "conv2d: the output aliases a part of residual");
   }
 }

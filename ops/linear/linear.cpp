@@ -1,7 +1,6 @@
 #include <burin/ops/common/check.h>
 #include <burin/ops/gemm/product.h>
 #include <burin/ops/linear/linear.h>
-#include <burin/runtime/dispatch.h>
 
 namespace burin {
 
@@ -22,7 +21,7 @@ TensorSpec checked_spec(const Context& ctx, const Tensor& x, const Tensor& w, co
                         const LinearParams& params) {
   ops::check_device("linear", ctx, {{"x", x}, {"w", w}});
   ops::check_same_dtype("linear", {{"x", x}, {"w", w}});
-  with_float_dtype(x.dtype(), "linear", []<class T>() {});
+  ops::check_float_dtype("linear", {"x", x});
   const Shape shape = params.output_shape(x.shape(), w.shape());
   if (bias.defined()) {
     ops::check_device("linear", ctx, {{"bias", bias}});

@@ -1,7 +1,6 @@
 #include <burin/ops/common/check.h>
 #include <burin/ops/gemm/product.h>
 #include <burin/ops/matmul/matmul.h>
-#include <burin/runtime/dispatch.h>
 
 #include <span>
 
@@ -27,7 +26,7 @@ namespace {
 TensorSpec checked_spec(const Context& ctx, const Tensor& a, const Tensor& b) {
   ops::check_device("matmul", ctx, {{"a", a}, {"b", b}});
   ops::check_same_dtype("matmul", {{"a", a}, {"b", b}});
-  with_float_dtype(a.dtype(), "matmul", []<class T>() {});
+  ops::check_float_dtype("matmul", {"a", a});
   return dense_spec(a.dtype(), matmul_shape(a.shape(), b.shape()), ctx.device());
 }
 

@@ -16,8 +16,7 @@ Pool2d<std::int64_t> pool_of(const MaxPool2dParams& p, const Shape& x) {
 
 Pool2d<std::int64_t> check_input(const Context& ctx, const Tensor& x, const MaxPool2dParams& params) {
   ops::check_device(kOp, ctx, {{"x", x}});
-  BURIN_CHECK(x.dtype() == DType::f32 || x.dtype() == DType::f16 || x.dtype() == DType::bf16, DTypeError,
-              "{}: x is {} and must be f32, f16 or bf16", kOp, name(x.dtype()));
+  ops::check_float_dtype(kOp, {"x", x});
   return pool_of(params, x.shape());
 }
 

@@ -351,7 +351,7 @@ TEST(Conv2dErrors, TypesDevicesAndOutputs) {
   expect_error<DTypeError>([&] { conv2d(ctx, x, to(ctx, w, DType::f16)); }, "x is f32, w is f16");
   expect_error<DTypeError>([&] { conv2d(ctx, x, w, zeros(ctx, {4}, DType::bf16)); }, "bias is bf16");
   expect_error<DTypeError>([&] { conv2d(ctx, to(ctx, x, DType::i32), to(ctx, w, DType::i32)); },
-                           "i32 is not supported");
+                           "x is i32 and must be");
   const Tensor elsewhere = Tensor::from_blob(x.buffer()->data(), x.shape(), DType::f32, Device::cuda(0));
   expect_error<DeviceError>([&] { conv2d(ctx, elsewhere, w); }, "x is on cuda:0, the context on cpu");
 
