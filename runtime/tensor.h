@@ -64,7 +64,7 @@ class BURIN_API Tensor {
   std::size_t bytes() const noexcept;
   const std::shared_ptr<Buffer>& buffer() const noexcept { return buffer_; }
 
-  /// Address of the first element, on its device.
+  /// Address of the first element, on its device; null if the tensor is undefined.
   void* raw() noexcept { return data_; }
   const void* raw() const noexcept { return data_; }
   /// The same, typed; throws DTypeError if T is another element type.

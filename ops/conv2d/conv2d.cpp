@@ -1,10 +1,10 @@
 #include <burin/ops/common/check.h>
+#include <burin/ops/common/measure.h>
 #include <burin/ops/conv2d/conv2d.h>
 #include <burin/ops/conv2d/conv2d_cuda.h>
 #include <burin/ops/conv2d/conv2d_impl.h>
 #include <burin/runtime/cpu/thread_pool.h>
 #include <burin/runtime/cuda/cuda_calls.h>
-#include <burin/runtime/event.h>
 #include <burin/runtime/plan_cache.h>
 
 #include <algorithm>
@@ -49,8 +49,6 @@ PlanKey plan_key(const Context& ctx, const Problem& p) {
   key.add(p.has_bias, p.has_residual, p.allow_tf32, ctx.preferred(), ctx.autotune());
   return key;
 }
-
-const void* address(const Tensor& x) { return x.defined() ? x.raw() : nullptr; }
 
 bool is_aligned(const Tensor& x, const Plan& plan) {
   return reinterpret_cast<std::uintptr_t>(x.raw()) % plan.alignment == 0;
@@ -150,9 +148,8 @@ void conv2d_into(Context& ctx, Tensor& y, const Tensor& x, const Tensor& w, cons
   Tensor workspace;
   if (plan->workspace_bytes > 0)
     workspace = empty(ctx, Shape({static_cast<std::int64_t>(plan->workspace_bytes)}), DType::u8);
-  const Operands operands{form_x.raw(), form_w.raw(), address(form_bias), address(form_residual),
-                          form_y.raw()};
-  conv2d_impl::run(ctx, *plan, operands, workspace.defined() ? workspace.raw() : nullptr);
+  const Operands operands{form_x.raw(), form_w.raw(), form_bias.raw(), form_residual.raw(), form_y.raw()};
+  conv2d_impl::run(ctx, *plan, operands, workspace.raw());
   if (!in_place) copy(ctx, y, form_y);
 }
 
@@ -258,19 +255,8 @@ double time_ms(Context& ctx, const Problem& problem, std::size_t workspace_bytes
   const Tensor residual = problem.has_residual ? scratch(problem.y) : Tensor();
   Tensor y = scratch(problem.y);
   Tensor workspace = empty(ctx, Shape({static_cast<std::int64_t>(workspace_bytes)}), DType::u8);
-  const Operands operands{x.raw(), w.raw(), address(bias), address(residual), y.raw()};
-  launch(operands, workspace.raw());
-  double best = 0;
-  for (int i = 0; i < 5; ++i) {
-    Event begin(ctx.device());
-    Event end(ctx.device());
-    begin.record(ctx.stream());
-    launch(operands, workspace.raw());
-    end.record(ctx.stream());
-    const double ms = begin.elapsed_ms(end);
-    if (i == 0 || ms < best) best = ms;
-  }
-  return best;
+  const Operands operands{x.raw(), w.raw(), bias.raw(), residual.raw(), y.raw()};
+  return ops::best_ms(ctx, [&] { launch(operands, workspace.raw()); });
 }
 
 void run(Context& ctx, const Plan& plan, const Operands& operands, void* workspace) {

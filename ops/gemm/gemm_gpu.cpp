@@ -1,8 +1,8 @@
 #include <burin/ops/common/check.h>
+#include <burin/ops/common/measure.h>
 #include <burin/ops/gemm/gemm_cublaslt.h>
 #include <burin/ops/gemm/gemm_gpu.h>
 #include <burin/runtime/cuda/cuda_calls.h>
-#include <burin/runtime/event.h>
 #include <burin/runtime/plan_cache.h>
 
 #include <tuple>
@@ -38,22 +38,6 @@ void run(Context& ctx, const char* op, const Plan& plan, const Problem& p, const
     cuda(ctx.stream(), p, o.a, o.b, o.bias, o.y, workspace.raw());
 }
 
-/// Milliseconds of one run, the best of a few.
-double measure(Context& ctx, const char* op, const Plan& plan, const Problem& p, const Operands& o) {
-  run(ctx, op, plan, p, o);  // loads the kernels
-  double best = 0;
-  for (int i = 0; i < 5; ++i) {
-    Event begin(ctx.device());
-    Event end(ctx.device());
-    begin.record(ctx.stream());
-    run(ctx, op, plan, p, o);
-    end.record(ctx.stream());
-    const double ms = begin.elapsed_ms(end);
-    if (i == 0 || ms < best) best = ms;
-  }
-  return best;
-}
-
 /// Whether the GPU is done before the next call comes: the backend that launches fastest wins
 /// (docs/benchmarks.md).
 bool is_bound_by_launching(const Problem& p) {
@@ -81,7 +65,7 @@ Plan prepare(Context& ctx, const char* op, const Problem& p, const Operands& o) 
   std::size_t best = 0;
   double best_ms = 0;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const double ms = measure(ctx, op, candidates[i], p, o);
+    const double ms = ops::best_ms(ctx, [&] { run(ctx, op, candidates[i], p, o); });
     if (i == 0 || ms < best_ms) std::tie(best, best_ms) = std::pair(i, ms);
   }
   return candidates[best];

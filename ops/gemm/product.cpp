@@ -112,7 +112,7 @@ void product(Context& ctx, const char* op, Tensor& y, Tensor a, Tensor b, Tensor
     }
     dispatch(ctx, op, p,
              {at(std::as_const(a).raw(), offsets[1]), at(std::as_const(b).raw(), offsets[2]),
-              bias.defined() ? std::as_const(bias).raw() : nullptr, at(y.raw(), offsets[0])});
+              std::as_const(bias).raw(), at(y.raw(), offsets[0])});
   }
 }
 
