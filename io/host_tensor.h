@@ -10,9 +10,6 @@
 
 namespace burin::io {
 
-/// An uninitialised, dense host tensor. Throws OutOfMemory.
-Tensor empty_host(const Shape& shape, DType dtype);
-
 /// The elements at `bytes`, which `owner` keeps alive, as a host tensor: a view of them where they are
 /// aligned for the dtype, else a copy. `strides` are of a dense order, and `bytes` holds exactly the
 /// elements. Throws FileError (of `path`, at `offset`) if a bool is neither 0 nor 1: such a value must not be

@@ -1,6 +1,7 @@
 #include <burin/io/host_tensor.h>
 #include <burin/io/idx.h>
 #include <burin/io/mapped_file.h>
+#include <burin/runtime/allocate.h>
 #include <burin/runtime/check.h>
 
 #include <algorithm>
@@ -110,7 +111,7 @@ Tensor load_gzip(std::span<const std::byte> file, const std::string& path) {
   if (static_cast<std::uint64_t>(shape.count()) / kLargestRatio > file.size())
     throw FileError(path, 4, "dimensions",
                     fmt::format("{} do not fit a compressed file of {} bytes", shape, file.size()));
-  Tensor out = empty_host(shape, DType::u8);
+  Tensor out = allocate_host("load_idx", dense_spec(DType::u8, shape, Device::cpu()));
   gzip.read(static_cast<std::byte*>(out.raw()), out.bytes());
   gzip.finish();
   return out;

@@ -1,3 +1,4 @@
+#include <burin/runtime/allocate.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/config.h>
 #include <burin/runtime/context.h>
@@ -68,16 +69,13 @@ void check_copy(const char* op, const Context& ctx, const Tensor& dst, const Ten
 }
 
 /// An uninitialised tensor on the context's device or, for a CUDA context, also on the host.
-Tensor empty_on(Context& ctx, Device device, const TensorSpec& spec) {
-  const std::size_t bytes = static_cast<std::size_t>(spec.shape.count()) * item_bytes(spec.dtype);
-  if (device == ctx.device())
-    return Tensor(Buffer::allocate(ctx.memory(), bytes, ctx.stream()), spec.dtype, spec.shape, spec.strides);
-  return Tensor(Buffer::allocate(make_cpu_resource(), bytes, Stream(Device::cpu())), spec.dtype, spec.shape,
-                spec.strides);
+Tensor empty_as(Context& ctx, const TensorSpec& spec) {
+  if (spec.device == ctx.device()) return allocate("copy", ctx.memory(), ctx.stream(), spec);
+  return allocate_host("copy", spec);
 }
 
 Tensor empty_like_on(Context& ctx, Device device, const Tensor& x, DType dtype) {
-  return empty_on(ctx, device, dense_spec(dtype, x.shape(), device, x.layout()));
+  return empty_as(ctx, dense_spec(dtype, x.shape(), device, x.layout()));
 }
 
 #if defined(BURIN_WITH_CUDA)
@@ -153,8 +151,7 @@ Tensor to(Context& ctx, const Tensor& x, DType dtype) {
 Tensor to(Context& ctx, const Tensor& x, Layout layout) {
   BURIN_CHECK(x.defined(), ShapeError, "to: the tensor is undefined");
   if (x.is_dense_in(layout)) return x;
-  const TensorSpec spec = dense_spec(x.dtype(), x.shape(), x.device(), layout);
-  Tensor out = empty_on(ctx, x.device(), spec);
+  Tensor out = empty_as(ctx, dense_spec(x.dtype(), x.shape(), x.device(), layout));
   copy(ctx, out, x);
   return out;
 }
@@ -176,17 +173,14 @@ Tensor contiguous(Context& ctx, const Tensor& x) {
 
 Tensor clone(Context& ctx, const Tensor& x) {
   BURIN_CHECK(x.defined(), ShapeError, "clone: the tensor is undefined");
-  Tensor out = empty_on(ctx, x.device(), dense_spec(x.dtype(), x.shape(), x.device()));
+  Tensor out = empty_as(ctx, dense_spec(x.dtype(), x.shape(), x.device()));
   copy(ctx, out, x);
   return out;
 }
 
 Tensor empty_pinned([[maybe_unused]] Context& ctx, const Shape& shape, DType dtype) {
-  if constexpr (kHasCuda) {
-    const std::size_t bytes = static_cast<std::size_t>(shape.count()) * item_bytes(dtype);
-    return Tensor(Buffer::allocate(make_pinned_resource(), bytes, Stream(Device::cpu())), dtype, shape,
-                  contiguous_strides(shape));
-  }
+  if constexpr (kHasCuda)
+    return allocate_host("empty_pinned", dense_spec(dtype, shape, Device::cpu()), make_pinned_resource());
   throw DeviceError(fmt::format("empty_pinned: {}", cuda_availability().reason));
 }
 

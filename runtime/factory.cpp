@@ -1,3 +1,4 @@
+#include <burin/runtime/allocate.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/config.h>
 #include <burin/runtime/context.h>
@@ -9,15 +10,26 @@
 #include <burin/runtime/tensor.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace burin {
 
-Tensor empty(Context& ctx, const Shape& shape, DType dtype, Layout layout) {
-  const TensorSpec spec = dense_spec(dtype, shape, ctx.device(), layout);
+Tensor allocate(std::string_view op, std::shared_ptr<MemoryResource> resource, StreamView stream,
+                const TensorSpec& spec) {
   std::size_t bytes = 0;
-  BURIN_CHECK(!__builtin_mul_overflow(static_cast<std::size_t>(shape.count()), item_bytes(dtype), &bytes),
-              ShapeError, "empty: {} of {} is too large", shape, name(dtype));
-  return Tensor(Buffer::allocate(ctx.memory(), bytes, ctx.stream()), dtype, shape, spec.strides);
+  BURIN_CHECK(
+      !__builtin_mul_overflow(static_cast<std::size_t>(spec.shape.count()), item_bytes(spec.dtype), &bytes),
+      ShapeError, "{}: {} of {} is too large", op, spec.shape, name(spec.dtype));
+  return Tensor(Buffer::allocate(std::move(resource), bytes, stream), spec.dtype, spec.shape, spec.strides);
+}
+
+Tensor allocate_host(std::string_view op, const TensorSpec& spec, std::shared_ptr<MemoryResource> resource) {
+  const Stream stream(Device::cpu());
+  return allocate(op, std::move(resource), stream, spec);
+}
+
+Tensor empty(Context& ctx, const Shape& shape, DType dtype, Layout layout) {
+  return allocate("empty", ctx.memory(), ctx.stream(), dense_spec(dtype, shape, ctx.device(), layout));
 }
 
 Tensor zeros(Context& ctx, const Shape& shape, DType dtype) { return full(ctx, shape, 0, dtype); }
