@@ -1,5 +1,5 @@
-// The shape of the source tree: which part may include which, what public headers show, where kernels are
-// launched.
+// The shape of the source tree: which part may include which, what public headers and the README show, where
+// kernels are launched.
 
 #include <algorithm>
 #include <filesystem>
@@ -141,6 +141,16 @@ TEST(Tree, EveryOperatorHasATest) {
     EXPECT_TRUE(fs::exists(kSource / "tests/ops" / (name + "_test.cpp"))) << "ops/" << name << " has no test";
   }
   EXPECT_GT(operators, 5);
+}
+
+TEST(Tree, ReadmeShowsTheWholeExample) {
+  const auto text_of = [](const fs::path& file) {
+    std::string text;
+    for (const std::string& line : lines_of(file)) text += line + "\n";
+    return text;
+  };
+  const std::string program = text_of(kSource / "examples/embed/main.cpp");
+  EXPECT_NE(text_of(kSource / "README.md").find("```cpp\n" + program + "```\n"), std::string::npos);
 }
 
 TEST(Tree, KernelsAreLaunchedInOnePlace) {
