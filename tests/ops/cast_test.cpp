@@ -3,8 +3,6 @@
 #include <limits>
 #include <support/test_support.h>
 
-#include <gmock/gmock.h>
-
 namespace burin::test {
 namespace {
 

@@ -2,8 +2,6 @@
 
 #include <support/test_support.h>
 
-#include <gmock/gmock.h>
-
 namespace burin::test {
 namespace {
 
@@ -103,13 +101,11 @@ TEST_P(Concat, RefusesWhatDoesNotFit) {
   EXPECT_THROW(concat_into(ctx(), y, aliases), ShapeError);
   const std::vector<Tensor> parts = {x, x, x};
   EXPECT_THROW(concat_into(ctx(), y, parts), ShapeError);
-  try {
-    concat(ctx(), {x, tensor({2, 1}, {1, 0})}, {0});
-    FAIL();
-  } catch (const ShapeError& error) {
-    EXPECT_THAT(error.what(),
-                ::testing::HasSubstr("concat: shape [2, 1] of part 1 must equal [2, 2] of part 0"));
-  }
+  expect_error<ShapeError>(
+      [&] {
+        concat(ctx(), {x, tensor({2, 1}, {1, 0})}, {0});
+      },
+      "concat: shape [2, 1] of part 1 must equal [2, 2] of part 0");
 }
 
 TEST_P(Concat, FailsCleanlyWhenMemoryRunsOut) {

@@ -17,12 +17,7 @@ class OpList : public ::testing::Test {
     return to_vector<float>(ctx_, burin::run(ctx_, params, inputs));
   }
   void expect_refused(const OpParams& params, const std::vector<Tensor>& inputs, const std::string& message) {
-    try {
-      burin::run(ctx_, params, inputs);
-      FAIL() << message;
-    } catch (const ShapeError& error) {
-      EXPECT_THAT(error.what(), ::testing::HasSubstr(message));
-    }
+    expect_error<ShapeError>([&] { burin::run(ctx_, params, inputs); }, message);
   }
 };
 

@@ -23,7 +23,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
+using test::expect_error;
 
 /// What the fake functions return and record. One test at a time uses it.
 struct Fake {
@@ -160,9 +160,8 @@ TEST_F(CudaTables, AnUnfinishedQueryIsNoError) {
 TEST_F(CudaTables, AnUnrecoverableErrorIsRepeatedByEveryLaterCall) {
   const Stream stream(Device::cuda(0));
   fake_.code = cudaErrorIllegalAddress;
-  EXPECT_THAT([&] { stream.synchronize(); },
-              ThrowsMessage<CudaError>(
-                  HasSubstr("stream.synchronize: cudaStreamSynchronize failed: cudaErrorIllegalAddress")));
+  expect_error<CudaError>([&] { stream.synchronize(); },
+                          "stream.synchronize: cudaStreamSynchronize failed: cudaErrorIllegalAddress");
   fake_.code = cudaErrorLaunchFailure;  // a later cause does not replace the first
   EXPECT_THROW(stream.synchronize(), CudaError);
   fake_.code = cudaSuccess;
@@ -244,17 +243,14 @@ TEST_F(CudaTables, LaunchChecksItsShape) {
   run(dim3(0), dim3(256));
   run(dim3(1, 0), dim3(256));
   EXPECT_TRUE(fake_.calls.empty());
-  EXPECT_THAT([&] { run(dim3(1, 65536), dim3(1)); },
-              ThrowsMessage<UnsupportedError>(HasSubstr("relu: a grid of 1 x 65536 x 1")));
-  EXPECT_THAT([&] { run(dim3(1), dim3(1025)); },
-              ThrowsMessage<UnsupportedError>(HasSubstr("relu: a block of 1025 x 1 x 1")));
+  expect_error<UnsupportedError>([&] { run(dim3(1, 65536), dim3(1)); }, "relu: a grid of 1 x 65536 x 1");
+  expect_error<UnsupportedError>([&] { run(dim3(1), dim3(1025)); }, "relu: a block of 1025 x 1 x 1");
   run(dim3(2), dim3(256), 48 * 1024);
   run(dim3(2), dim3(256), 48 * 1024 + 16);
   EXPECT_THAT(fake_.calls,
               ElementsAre("cudaLaunchKernelExC", "cudaFuncSetAttribute 49168", "cudaLaunchKernelExC"));
   fake_.code = cudaErrorLaunchOutOfResources;
-  EXPECT_THAT([&] { run(dim3(1), dim3(256)); },
-              ThrowsMessage<CudaError>(HasSubstr("relu: cudaLaunchKernelExC failed")));
+  expect_error<CudaError>([&] { run(dim3(1), dim3(256)); }, "relu: cudaLaunchKernelExC failed");
   EXPECT_EQ(fake_.last_error, cudaSuccess);
 }
 
@@ -262,8 +258,7 @@ TEST(Launch, CountsBlocks) {
   EXPECT_EQ(blocks_for("test", 0, 256), 0u);
   EXPECT_EQ(blocks_for("test", 1, 256), 1u);
   EXPECT_EQ(blocks_for("test", 257, 256), 2u);
-  EXPECT_THAT([] { blocks_for("test", std::int64_t{1} << 40, 256); },
-              ThrowsMessage<UnsupportedError>(HasSubstr("test: ")));
+  expect_error<UnsupportedError>([] { blocks_for("test", std::int64_t{1} << 40, 256); }, "test: ");
   EXPECT_EQ(grid_stride_shape(0).grid.x, 0u);
   EXPECT_EQ(grid_stride_shape(257).grid.x, 2u);
   EXPECT_LE(grid_stride_shape(INT64_MAX).grid.x, 1u << 16);
@@ -282,9 +277,8 @@ TEST(DynamicLibraryTest, NamesWhatIsMissing) {
   double (*cosine)(double) = nullptr;
   math.load(cosine, "cos");
   EXPECT_EQ(cosine(0.0), 1.0);
-  EXPECT_THAT(
-      [&] { math.load(cosine, "burin_no_such_function"); },
-      ThrowsMessage<LibraryError>(HasSubstr("maths: libm.so.6 has no function burin_no_such_function")));
+  expect_error<LibraryError>([&] { math.load(cosine, "burin_no_such_function"); },
+                             "maths: libm.so.6 has no function burin_no_such_function");
 }
 
 TEST(LibraryTables, OpenOrSayWhatIsMissing) {
@@ -296,9 +290,9 @@ TEST(LibraryTables, OpenOrSayWhatIsMissing) {
   }
   try {
     EXPECT_GE(cublaslt_api().cublasLtGetVersion(), 130000u);
-    EXPECT_THAT(
+    expect_error<LibraryError>(
         [] { check_cublaslt(CUBLAS_STATUS_INVALID_VALUE, "cublasLtMatmul", "matmul"); },
-        ThrowsMessage<LibraryError>(HasSubstr("matmul: cublasLtMatmul failed: CUBLAS_STATUS_INVALID_VALUE")));
+        "matmul: cublasLtMatmul failed: CUBLAS_STATUS_INVALID_VALUE");
   } catch (const LibraryError& error) {
     EXPECT_EQ(error.code(), -1);
     EXPECT_THAT(error.what(), HasSubstr("cuBLASLt: libcublasLt.so.13"));

@@ -11,7 +11,6 @@ namespace burin::test {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // Views: pure arithmetic on shapes and strides, so the CPU is enough
 class View : public ::testing::Test {

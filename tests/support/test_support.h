@@ -15,6 +15,7 @@
 #include <memory>
 #include <ostream>
 #include <random>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -121,7 +122,9 @@ void expect_equal(const std::vector<double>& actual, const std::vector<double>& 
 
 /// The call must throw an Exception whose message holds `piece`.
 template <class Exception, class Call>
-void expect_error(Call&& call, const std::string& piece) {
+void expect_error(Call&& call, const std::string& piece,
+                  std::source_location where = std::source_location::current()) {
+  const ::testing::ScopedTrace trace(where.file_name(), static_cast<int>(where.line()), "expect_error");
   try {
     call();
     ADD_FAILURE() << "nothing was thrown; expected: " << piece;
