@@ -47,7 +47,7 @@ TEST_P(SampleCnn, GivesPyTorchsLogits) {
   EXPECT_EQ(model(ctx(), empty(ctx(), {0, 1, 28, 28}, dtype())).shape(), Shape({0, 10}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, SampleCnn,
+INSTANTIATE_TEST_SUITE_P(All, SampleCnn,
                          ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda, Backend::cudnn},
                                                      {DType::f32, DType::f16, DType::bf16})),
                          target_name);
@@ -96,7 +96,7 @@ TEST_P(ResNet, Depth18GivesPyTorchsLogits) { check(nn::resnet18(), "resnet18_log
 
 TEST_P(ResNet, Depth50GivesPyTorchsLogits) { check(nn::resnet50(), "resnet50_logits.npy"); }
 
-INSTANTIATE_TEST_SUITE_P(Targets, ResNet,
+INSTANTIATE_TEST_SUITE_P(All, ResNet,
                          ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda, Backend::cudnn},
                                                      {DType::f32})),
                          target_name);

@@ -293,8 +293,8 @@ TEST_P(Fold, RefusesWhatCannotBeFolded) {
 
 const auto kTargets = ::testing::ValuesIn(
     targets({Backend::cpu, Backend::cuda, Backend::cudnn}, {DType::f32, DType::f16, DType::bf16}));
-INSTANTIATE_TEST_SUITE_P(Targets, Layers, kTargets, target_name);
-INSTANTIATE_TEST_SUITE_P(Targets, Fold, kTargets, target_name);
+INSTANTIATE_TEST_SUITE_P(All, Layers, kTargets, target_name);
+INSTANTIATE_TEST_SUITE_P(All, Fold, kTargets, target_name);
 
 }  // namespace
 }  // namespace burin::test

@@ -3,15 +3,8 @@
 #include <limits>
 #include <support/test_support.h>
 
-namespace burin {
+namespace burin::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
-using test::Variant;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 std::vector<double> reference(const std::vector<double>& x, const Shape& shape, int axis) {
   std::int64_t inner = 1;
@@ -29,7 +22,7 @@ std::vector<double> reference(const std::vector<double>& x, const Shape& shape, 
   return y;
 }
 
-class Argmax : public test::OnEachTarget {
+class Argmax : public OnEachTarget {
  protected:
   std::vector<double> line(const std::vector<double>& x) {
     return values(argmax(ctx(), tensor({static_cast<std::int64_t>(x.size())}, x)));
@@ -37,11 +30,11 @@ class Argmax : public test::OnEachTarget {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, Argmax,
-                         ::testing::ValuesIn(test::targets({Backend::cpu, Backend::cuda},
-                                                           {DType::f32, DType::f16, DType::bf16, DType::f64,
-                                                            DType::i8, DType::u8, DType::i32, DType::i64,
-                                                            DType::boolean})),
-                         test::target_name);
+                         ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda},
+                                                     {DType::f32, DType::f16, DType::bf16, DType::f64,
+                                                      DType::i8, DType::u8, DType::i32, DType::i64,
+                                                      DType::boolean})),
+                         target_name);
 
 TEST_P(Argmax, TakesTheFirstOfEqualMaxima) {
   expect_equal(line({0, 1, 1, 0}), {1});
@@ -93,8 +86,8 @@ TEST_P(Argmax, EmptyInputs) {
 }
 
 TEST_P(Argmax, RandomSweep) {
-  test::Random random(1);
-  for (int round = 0; round < test::sweep(dtype() == DType::f32 ? 2000 : 500) && !HasFailure(); ++round) {
+  Random random(1);
+  for (int round = 0; round < sweep(dtype() == DType::f32 ? 2000 : 500) && !HasFailure(); ++round) {
     IntList extents;
     const int rank = static_cast<int>(random.integer(1, 4));
     for (int i = 0; i < rank; ++i)
@@ -104,9 +97,8 @@ TEST_P(Argmax, RandomSweep) {
     SCOPED_TRACE(fmt::format("round {} of seed {}: x {}, axis {}", round, random.seed(), shape, axis));
     std::vector<double> x = random.integers(shape.count(), 0, random.chance(0.5) ? 3 : 100);  // many ties
     if (is_floating(dtype()) && random.chance(0.3)) x[static_cast<std::size_t>(shape.count() / 2)] = kNan;
-    for (double& value : x) value = test::rounded(value, dtype());
-    const Tensor input =
-        test::with_strides(ctx(), tensor(shape, x), static_cast<Variant>(random.integer(0, 3)));
+    for (double& value : x) value = rounded(value, dtype());
+    const Tensor input = with_strides(ctx(), tensor(shape, x), random.choice(kVariants));
     expect_equal(values(argmax(ctx(), input, {.axis = axis})),
                  reference(x, shape, shape.normalize_axis(axis)));
   }
@@ -126,10 +118,10 @@ TEST(ArgmaxRejects, Arguments) {
 }
 
 TEST(ArgmaxMemory, FailsCleanly) {
-  test::expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
+  expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
     argmax(ctx, zeros(ctx, {4, 6}).slice(1, 0, 6, 2));
   });
 }
 
 }  // namespace
-}  // namespace burin
+}  // namespace burin::test

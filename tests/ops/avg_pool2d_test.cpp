@@ -3,15 +3,8 @@
 #include <limits>
 #include <support/test_support.h>
 
-namespace burin {
+namespace burin::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
-using test::expect_near;
-using test::Variant;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 AvgPool2dParams square(std::int64_t kernel, std::int64_t stride, std::int64_t padding = 0) {
   return {.kernel = {kernel, kernel}, .stride = {stride, stride}, .padding = Padding2d::all(padding)};
@@ -68,12 +61,12 @@ Expected reference(DType dtype, const std::vector<double>& x, const Shape& shape
           }
         const double divisor = p.count_include_pad ? padded : live;
         y.values.push_back(sum / divisor);
-        y.tolerances.push_back(test::sum_tolerance(dtype, live, magnitudes / divisor, sum / divisor));
+        y.tolerances.push_back(sum_tolerance(dtype, live, magnitudes / divisor, sum / divisor));
       }
   return y;
 }
 
-class AvgPool2d : public test::OnEachTarget {
+class AvgPool2d : public OnEachTarget {
  protected:
   void expect_pool(const Tensor& x, const AvgPool2dParams& params) {
     const Expected expected = reference(dtype(), values(x), x.shape(), params);
@@ -91,9 +84,9 @@ class AvgPool2d : public test::OnEachTarget {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, AvgPool2d,
-                         ::testing::ValuesIn(test::targets({Backend::cpu, Backend::cuda},
-                                                           {DType::f32, DType::f16, DType::bf16})),
-                         test::target_name);
+                         ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda},
+                                                     {DType::f32, DType::f16, DType::bf16})),
+                         target_name);
 
 TEST_P(AvgPool2d, A1_OverhangDoesNotCount) {
   AvgPool2dParams p = row(2, 2);
@@ -119,18 +112,18 @@ TEST_P(AvgPool2d, A5_DivisorsOfPaddingAndOverhang) {
   std::vector<double> expected;
   for (std::size_t i = 0; i < 4; ++i)
     for (std::size_t j = 0; j < 4; ++j)
-      expected.push_back(test::rounded(live[i] * live[j] / (counts[i] * counts[j]), dtype()));
+      expected.push_back(rounded(live[i] * live[j] / (counts[i] * counts[j]), dtype()));
   const Tensor y = avg_pool2d(ctx(), tensor({1, 1, 6, 6}, std::vector<double>(36, 1)), p);
   EXPECT_EQ(y.shape(), Shape({1, 1, 4, 4}));
   expect_near(values(y), expected, [](std::size_t) { return 0x1p-24; });
 }
 
 TEST_P(AvgPool2d, C13_LayoutsAgreeBitForBit) {
-  test::Random random(13);
+  Random random(13);
   for (const std::int64_t channels : {1, 3, 8, 32, 70}) {
     const Shape shape{2, channels, 27, 25};
     const Tensor x = tensor(shape, random.reals(shape.count()));
-    const Tensor last = test::with_strides(ctx(), x, Variant::channels_last);
+    const Tensor last = with_strides(ctx(), x, Variant::channels_last);
     for (const AvgPool2dParams& p : {square(2, 2), square(3, 2, 1), square(3, 1, 1), square(5, 3, 2)}) {
       const Tensor y = avg_pool2d(ctx(), last, p);
       EXPECT_EQ(y.is_channels_last(), channels > 1);
@@ -157,28 +150,27 @@ TEST_P(AvgPool2d, SumsInSinglePrecision) {
   // 4096 + 1 + 1 + ...: f16 alone would lose every 1, and bf16 too.
   std::vector<double> x(1024, 1);
   x[0] = 4096;
-  const double expected = test::rounded(5119.0 / 1024, dtype());
+  const double expected = rounded(5119.0 / 1024, dtype());
   expect_equal(values(global_avg_pool2d(ctx(), tensor({1, 1, 32, 32}, x))), {expected});
   expect_equal(values(avg_pool2d(ctx(), tensor({1, 1, 32, 32}, x), square(32, 1))), {expected});
 }
 
 TEST_P(AvgPool2d, WritesIntoEitherLayout) {
-  test::Random random(5);
+  Random random(5);
   const Shape shape{2, 8, 6, 7};
   const Tensor x = tensor(shape, random.integers(shape.count(), -8, 8));
   const std::vector<double> expected = reference(dtype(), values(x), shape, square(2, 2)).values;
-  for (const Variant variant :
-       {Variant::contiguous, Variant::channels_last, Variant::sliced, Variant::permuted})
+  for (const Variant variant : kVariants)
     for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
       Tensor y = empty(ctx(), {2, 8, 3, 3}, dtype(), layout);
-      avg_pool2d_into(ctx(), y, test::with_strides(ctx(), x, variant), square(2, 2));
+      avg_pool2d_into(ctx(), y, with_strides(ctx(), x, variant), square(2, 2));
       expect_equal(values(y), expected);
     }
 }
 
 TEST_P(AvgPool2d, RandomSweep) {
-  test::Random random(1);
-  for (int round = 0; round < test::sweep(dtype() == DType::f32 ? 2000 : 500) && !HasFailure();) {
+  Random random(1);
+  for (int round = 0; round < sweep(dtype() == DType::f32 ? 2000 : 500) && !HasFailure();) {
     const auto at_most = [&](std::int64_t high) { return random.integer(1, high); };
     const Shape shape{at_most(3), random.chance(0.3) ? 8 * at_most(2) : at_most(9), at_most(12), at_most(14)};
     AvgPool2dParams p{.kernel = {at_most(4), at_most(5)}};
@@ -199,20 +191,19 @@ TEST_P(AvgPool2d, RandomSweep) {
         random.seed(), shape, p.kernel, steps(p), p.padding.top, p.padding.left, p.padding.bottom,
         p.padding.right, p.ceil_mode, p.count_include_pad));
     const Tensor x = tensor(shape, random.reals(shape.count()));
-    expect_pool(test::with_strides(ctx(), x, static_cast<Variant>(random.integer(0, 3))), p);
+    expect_pool(with_strides(ctx(), x, random.choice(kVariants)), p);
   }
 }
 
 TEST_P(AvgPool2d, GlobalSweep) {
-  test::Random random(2);
-  for (int round = 0; round < test::sweep(500) && !HasFailure(); ++round) {
+  Random random(2);
+  for (int round = 0; round < sweep(500) && !HasFailure(); ++round) {
     const Shape shape{random.integer(1, 3), random.integer(1, 70), random.integer(1, 17),
                       random.integer(1, 15)};
     SCOPED_TRACE(fmt::format("round {} of seed {}: x {}", round, random.seed(), shape));
     const Tensor x = tensor(shape, random.reals(shape.count()));
     const Expected expected = reference(dtype(), values(x), shape, {.kernel = {shape[2], shape[3]}});
-    const Tensor y =
-        global_avg_pool2d(ctx(), test::with_strides(ctx(), x, static_cast<Variant>(random.integer(0, 3))));
+    const Tensor y = global_avg_pool2d(ctx(), with_strides(ctx(), x, random.choice(kVariants)));
     EXPECT_EQ(y.shape(), Shape({shape[0], shape[1], 1, 1}));
     expect_near(values(y), expected.values, [&](std::size_t i) { return expected.tolerances[i]; });
   }
@@ -244,7 +235,7 @@ TEST(AvgPool2dRejects, Arguments) {
 }
 
 TEST(AvgPool2dMemory, FailsCleanly) {
-  test::expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
+  expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
     const Tensor x = zeros(ctx, {2, 3, 9, 8}, DType::bf16).slice(3, 0, 8, 2);
     avg_pool2d(ctx, x, square(2, 2));
     global_avg_pool2d(ctx, x);
@@ -252,4 +243,4 @@ TEST(AvgPool2dMemory, FailsCleanly) {
 }
 
 }  // namespace
-}  // namespace burin
+}  // namespace burin::test

@@ -5,12 +5,9 @@
 namespace burin::test {
 namespace {
 
-constexpr Variant kVariants[] = {Variant::contiguous, Variant::channels_last, Variant::sliced,
-                                 Variant::permuted};
-
 class Concat : public OnEachTarget {};
 
-INSTANTIATE_TEST_SUITE_P(Targets, Concat,
+INSTANTIATE_TEST_SUITE_P(All, Concat,
                          ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda},
                                                      {DType::f32, DType::f16, DType::bf16, DType::f64,
                                                       DType::i8, DType::u8, DType::i32, DType::i64,
@@ -47,7 +44,7 @@ TEST_P(Concat, RandomPartsAndStrides) {
       shapes.emplace_back(extents);
       part_values.push_back(random.integers(shapes.back().count(), 0, dtype() == DType::boolean ? 1 : 100));
       parts.push_back(
-          with_strides(ctx(), tensor(shapes.back(), part_values.back()), kVariants[random.integer(0, 3)]));
+          with_strides(ctx(), tensor(shapes.back(), part_values.back()), random.choice(kVariants)));
     }
     SCOPED_TRACE(fmt::format("seed {}, round {}: {} parts, first {}, axis {}", random.seed(), round,
                              parts.size(), shapes[0], axis));

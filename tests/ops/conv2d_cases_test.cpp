@@ -8,7 +8,6 @@ namespace burin::test {
 namespace {
 
 using Values = std::vector<double>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Values ones(std::int64_t count) { return Values(static_cast<std::size_t>(count), 1.0); }
 Values counting(std::int64_t count) {

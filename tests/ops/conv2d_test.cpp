@@ -10,9 +10,6 @@ namespace {
 
 using Conv2dSweep = OnEachTarget;
 
-constexpr Variant kVariants[] = {Variant::contiguous, Variant::channels_last, Variant::sliced,
-                                 Variant::permuted};
-
 /// A valid call with every parameter of its own; about one in four depthwise, one in four grouped.
 ConvCase random_case(Random& random, DType dtype) {
   ConvCase c;
@@ -93,7 +90,7 @@ int run_sweep(Context& ctx, DType dtype, int count, std::uint64_t salt) {
     const ConvCase c = random_case(random, dtype);
     const auto strided = [&](const std::vector<double>& values, const Shape& shape) {
       const Tensor dense = to(ctx, from_host(ctx, values, shape), dtype);
-      return with_strides(ctx, dense, kVariants[random.integer(0, 3)]);
+      return with_strides(ctx, dense, random.choice(kVariants));
     };
     const Tensor x = strided(c.x, c.x_shape);
     const Tensor w = strided(c.w, c.w_shape);

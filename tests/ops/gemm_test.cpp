@@ -18,7 +18,6 @@ namespace burin::test {
 namespace {
 
 constexpr double kUntouched = 77;
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct Case {
   gemm::Problem problem;
@@ -147,7 +146,7 @@ class Gemm : public OnEachTarget {
   Tensor store(const std::vector<double>& logical, std::int64_t batch, std::int64_t lines, std::int64_t k,
                bool k_outermost, std::int64_t pitch, std::int64_t offset) {
     const std::int64_t stored_lines = k_outermost ? k : lines;
-    std::vector<double> stored(static_cast<std::size_t>(offset + batch * stored_lines * pitch), kNaN);
+    std::vector<double> stored(static_cast<std::size_t>(offset + batch * stored_lines * pitch), kNan);
     for (std::int64_t z = 0; z < batch; ++z)
       for (std::int64_t i = 0; i < lines; ++i)
         for (std::int64_t j = 0; j < k; ++j)
@@ -206,11 +205,11 @@ TEST_P(Gemm, NoTermsGiveTheActivatedBias) {
 TEST_P(Gemm, ANaNStaysInItsRow) {
   const Case c = dense(dtype(), 70, 66, 90);
   std::vector<double> a(70 * 90, 1), b(90 * 66, 1);
-  a[5 * 90 + 89] = kNaN;
+  a[5 * 90 + 89] = kNan;
   Tensor y = full(ctx(), {70 * 66}, kUntouched, dtype());
   run(c, tensor({70 * 90}, a), tensor({90 * 66}, b), {}, y);
   std::vector<double> expected(70 * 66, 90);
-  std::fill_n(expected.begin() + 5 * 66, 66, kNaN);
+  std::fill_n(expected.begin() + 5 * 66, 66, kNan);
   expect_equal(values(y), expected);
 }
 

@@ -12,8 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 const std::array kActivations{Activation{},
                               Activation::relu(),
                               Activation::sigmoid(),
@@ -89,7 +87,7 @@ class Linear : public OnEachTarget {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Backends, Linear,
+INSTANTIATE_TEST_SUITE_P(All, Linear,
                          ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda, Backend::cublaslt},
                                                      {DType::f32, DType::f16, DType::bf16})),
                          target_name);
@@ -188,8 +186,7 @@ TEST_P(Linear, AnyRankOfX) {
   for (const Shape& shape :
        {Shape({8}), Shape({1, 8}), Shape({3, 8}), Shape({2, 3, 8}), Shape({2, 3, 4, 8})}) {
     SCOPED_TRACE(to_string(shape));
-    for (const Variant variant :
-         {Variant::contiguous, Variant::channels_last, Variant::sliced, Variant::permuted})
+    for (const Variant variant : kVariants)
       expect_linear(with_strides(ctx(), Linear::random(random, shape), variant), w, bias, {});
   }
   const Tensor wide = Linear::random(random, {2, 6, 8});
@@ -219,7 +216,7 @@ TEST_P(Linear, RandomShapes) {
     for (std::int64_t axes = random.integer(0, 3); axes > 0; --axes) extents.push_back(random.integer(1, 5));
     extents.push_back(in);
     const auto operand = [&](const Shape& shape) {
-      return with_strides(ctx(), Linear::random(random, shape), static_cast<Variant>(random.integer(0, 3)));
+      return with_strides(ctx(), Linear::random(random, shape), random.choice(kVariants));
     };
     const Tensor x = operand(Shape(extents));
     const Tensor w = operand({out, in});

@@ -8,8 +8,6 @@
 namespace burin::test {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 struct Reference {
   std::vector<double> values;
   std::vector<double> magnitudes;  // the same with every factor's sign dropped
@@ -69,7 +67,7 @@ class Matmul : public OnEachTarget {
   Tensor random(Random& random, const Shape& shape) { return tensor(shape, random.reals(shape.count())); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Backends, Matmul,
+INSTANTIATE_TEST_SUITE_P(All, Matmul,
                          ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda, Backend::cublaslt},
                                                      {DType::f32, DType::f16, DType::bf16})),
                          target_name);

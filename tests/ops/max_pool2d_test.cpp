@@ -5,15 +5,8 @@
 #include <optional>
 #include <support/test_support.h>
 
-namespace burin {
+namespace burin::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
-using test::Variant;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 MaxPool2dParams square(std::int64_t kernel, std::int64_t stride) {
   return {.kernel = {kernel, kernel}, .stride = {stride, stride}};
@@ -75,7 +68,7 @@ Expected reference(const std::vector<double>& x, const Shape& shape, const MaxPo
   return y;
 }
 
-class MaxPool2d : public test::OnEachTarget {
+class MaxPool2d : public OnEachTarget {
  protected:
   /// Absent where the forced library says that it cannot.
   std::optional<Tensor> pool(const Tensor& x, const MaxPool2dParams& params) {
@@ -111,7 +104,7 @@ class MaxPool2d : public test::OnEachTarget {
   }
 
   /// Random windows against the reference; returns how many calls the backend took.
-  int sweep(int rounds, test::Random& random) {
+  int run_sweep(int rounds, Random& random) {
     int taken = 0;
     for (int round = 0; round < rounds && !HasFailure();) {
       const auto at_most = [&](std::int64_t high) { return random.integer(1, high); };
@@ -148,8 +141,7 @@ class MaxPool2d : public test::OnEachTarget {
           random.seed(), shape, p.kernel, steps(p), p.dilation, p.padding.top, p.padding.left,
           p.padding.bottom, p.padding.right, p.ceil_mode));
       EXPECT_EQ(p.output_shape(shape), expected.shape);
-      const Tensor input =
-          test::with_strides(ctx(), tensor(shape, x), static_cast<Variant>(random.integer(0, 3)));
+      const Tensor input = with_strides(ctx(), tensor(shape, x), random.choice(kVariants));
       if (const std::optional<Tensor> y = pool(input, p)) {
         ++taken;
         EXPECT_EQ(y->layout() == Layout::channels_last, input.is_channels_last() && y->is_channels_last());
@@ -166,9 +158,9 @@ class MaxPool2d : public test::OnEachTarget {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, MaxPool2d,
-                         ::testing::ValuesIn(test::targets({Backend::cpu, Backend::cuda, Backend::cudnn},
-                                                           {DType::f32, DType::f16, DType::bf16})),
-                         test::target_name);
+                         ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda, Backend::cudnn},
+                                                     {DType::f32, DType::f16, DType::bf16})),
+                         target_name);
 
 TEST_P(MaxPool2d, M1_CeilModeDropsAWindowThatStartsPastTheInput) {
   MaxPool2dParams p = square(1, 2);
@@ -192,7 +184,7 @@ TEST_P(MaxPool2d, M4_NanReachesEveryChannelFromEveryPosition) {
         window.insert(window.begin() + static_cast<std::ptrdiff_t>(position), kNan);
         std::vector<double> x;
         for (std::int64_t c = 0; c < channels; ++c) x.insert(x.end(), window.begin(), window.end());
-        const Tensor input = test::with_strides(ctx(), tensor({1, channels, 1, 4}, x), variant);
+        const Tensor input = with_strides(ctx(), tensor({1, channels, 1, 4}, x), variant);
         const std::vector<double> expected(static_cast<std::size_t>(channels), kNan);
         if (const std::optional<Tensor> y = pool(input, row(4, 4))) expect_equal(values(*y), expected);
       }
@@ -214,10 +206,8 @@ TEST_P(MaxPool2d, M8_IndicesCountEarlierPlanes) {
     return;
   }
   const Tensor x = tensor({1, 2, 2, 2}, {1, 2, 3, 4, 8, 7, 6, 5});
-  for (const Variant variant :
-       {Variant::contiguous, Variant::channels_last, Variant::sliced, Variant::permuted}) {
-    const MaxPool2dResult y =
-        max_pool2d_with_indices(ctx(), test::with_strides(ctx(), x, variant), square(2, 2));
+  for (const Variant variant : kVariants) {
+    const MaxPool2dResult y = max_pool2d_with_indices(ctx(), with_strides(ctx(), x, variant), square(2, 2));
     expect_equal(values(y.values), {4, 8});
     EXPECT_EQ(to_vector<std::int64_t>(ctx(), y.indices), (std::vector<std::int64_t>{3, 4}));
   }
@@ -238,14 +228,14 @@ TEST_P(MaxPool2d, M10_EmptyInputs) {
 }
 
 TEST_P(MaxPool2d, C13_LayoutsAgreeBitForBit) {
-  test::Random random(13);
+  Random random(13);
   for (const std::int64_t channels : {1, 3, 8, 32, 40}) {
     const Shape shape{2, channels, 27, 25};
     const Tensor x = tensor(shape, random.reals(shape.count()));
     for (MaxPool2dParams p : {square(2, 2), square(3, 2), square(3, 1), square(5, 3)}) {
       p.padding = Padding2d::all(p.kernel[0] / 2);
       const std::optional<Tensor> planar = pool(x, p);
-      const std::optional<Tensor> last = pool(test::with_strides(ctx(), x, Variant::channels_last), p);
+      const std::optional<Tensor> last = pool(with_strides(ctx(), x, Variant::channels_last), p);
       ASSERT_EQ(planar.has_value(), last.has_value());
       if (!planar) continue;
       EXPECT_EQ(last->is_channels_last(), channels > 1);
@@ -275,15 +265,14 @@ TEST_P(MaxPool2d, C15_IndicesPastTwoToThe31) {
 }
 
 TEST_P(MaxPool2d, WritesIntoEitherLayout) {
-  test::Random random(5);
+  Random random(5);
   const Shape shape{2, 8, 6, 7};
   const Tensor x = tensor(shape, random.reals(shape.count()));
   const MaxPool2dParams p = square(2, 2);
   const Expected expected = reference(values(x), shape, p);
-  for (const Variant variant :
-       {Variant::contiguous, Variant::channels_last, Variant::sliced, Variant::permuted})
+  for (const Variant variant : kVariants)
     for (const Layout layout : {Layout::contiguous, Layout::channels_last}) {
-      const Tensor input = test::with_strides(ctx(), x, variant);
+      const Tensor input = with_strides(ctx(), x, variant);
       Tensor y = empty(ctx(), expected.shape, dtype(), layout);
       max_pool2d_into(ctx(), y, input, p);
       expect_equal(values(y), expected.values);
@@ -297,7 +286,7 @@ TEST_P(MaxPool2d, WritesIntoEitherLayout) {
 }
 
 TEST_P(MaxPool2d, LayerSizes) {
-  test::Random random(7);
+  Random random(7);
   for (const auto& [shape, p] :
        {std::pair{Shape{2, 32, 26, 26}, square(2, 2)}, {Shape{1, 64, 112, 112}, square(3, 2)}}) {
     MaxPool2dParams params = p;
@@ -305,14 +294,14 @@ TEST_P(MaxPool2d, LayerSizes) {
     const std::vector<double> x = random.integers(shape.count(), -100, 100);
     const std::vector<double> expected = reference(x, shape, params).values;
     for (const Variant variant : {Variant::contiguous, Variant::channels_last})
-      if (const auto y = pool(test::with_strides(ctx(), tensor(shape, x), variant), params))
+      if (const auto y = pool(with_strides(ctx(), tensor(shape, x), variant), params))
         expect_equal(values(*y), expected);
   }
 }
 
 TEST_P(MaxPool2d, RandomSweep) {
-  test::Random random(1);
-  EXPECT_GT(sweep(test::sweep(dtype() == DType::f32 ? 2000 : 500), random), 0);
+  Random random(1);
+  EXPECT_GT(run_sweep(sweep(dtype() == DType::f32 ? 2000 : 500), random), 0);
 }
 
 TEST(MaxPool2dRejects, M7_ADilatedKernelLargerThanThePaddedInput) {
@@ -370,7 +359,7 @@ TEST(MaxPool2dRejects, Tensors) {
 }
 
 TEST(MaxPool2dMemory, FailsCleanly) {
-  test::expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
+  expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
     const Tensor x = zeros(ctx, {2, 3, 9, 8}).slice(3, 0, 8, 2);
     max_pool2d(ctx, x, square(2, 2));
     max_pool2d_with_indices(ctx, x, square(2, 2));
@@ -378,4 +367,4 @@ TEST(MaxPool2dMemory, FailsCleanly) {
 }
 
 }  // namespace
-}  // namespace burin
+}  // namespace burin::test

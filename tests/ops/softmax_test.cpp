@@ -5,16 +5,8 @@
 #include <numeric>
 #include <support/test_support.h>
 
-namespace burin {
+namespace burin::test {
 namespace {
-
-using test::expect_equal;
-using test::expect_error;
-using test::expect_near;
-using test::Variant;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Expected {
   std::vector<double> values, log_values;
@@ -41,14 +33,14 @@ Expected reference(const std::vector<double>& x, const Shape& shape, int axis) {
   return y;
 }
 
-class Softmax : public test::OnEachTarget {
+class Softmax : public OnEachTarget {
  protected:
   /// Unit of the arithmetic, which is f32 for the half types.
   double arithmetic_epsilon() const { return dtype() == DType::f64 ? 0x1p-53 : 0x1p-24; }
   /// Rounding of a result to the dtype; in f16 also that of its subnormals.
   double rounding(double value) const {
     if (dtype() == DType::f32 || dtype() == DType::f64) return 0;
-    return 1.01 * test::epsilon(dtype()) * std::abs(value) + (dtype() == DType::f16 ? 0x1p-25 : 0x1p-134);
+    return 1.01 * epsilon(dtype()) * std::abs(value) + (dtype() == DType::f16 ? 0x1p-25 : 0x1p-134);
   }
   void expect_softmax(const Tensor& x, int axis) {
     const std::int64_t width = x.extent(axis);
@@ -72,10 +64,9 @@ class Softmax : public test::OnEachTarget {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, Softmax,
-                         ::testing::ValuesIn(test::targets({Backend::cpu, Backend::cuda},
-                                                           {DType::f32, DType::f16, DType::bf16,
-                                                            DType::f64})),
-                         test::target_name);
+                         ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda},
+                                                     {DType::f32, DType::f16, DType::bf16, DType::f64})),
+                         target_name);
 
 TEST_P(Softmax, SM1_LargeAndTinyValues) {
   expect_equal(values(softmax(ctx(), tensor({2}, {1000, 1000}))), {0.5, 0.5});
@@ -121,7 +112,7 @@ TEST_P(Softmax, SM2_InfinitiesAndNanSpoilTheirLineOnly) {
 TEST_P(Softmax, SM4_EqualElementsOfEveryWidth) {
   for (std::int64_t width = 1; width <= 4096; ++width) {
     const std::vector<double> y = values(softmax(ctx(), zeros(ctx(), {2, width}, dtype())));
-    const double expected = test::rounded(1.0 / static_cast<double>(width), dtype());
+    const double expected = rounded(1.0 / static_cast<double>(width), dtype());
     const auto wrong = std::count_if(y.begin(), y.end(), [&](double value) { return value != expected; });
     ASSERT_EQ(wrong, 0) << "width " << width << ": " << y[0] << " instead of " << expected;
     if (dtype() == DType::f32 || dtype() == DType::f64) {
@@ -139,7 +130,7 @@ TEST_P(Softmax, SM6_FlattenedAndLastAxis) {
 }
 
 TEST_P(Softmax, WideAndStridedLines) {
-  test::Random random(3);
+  Random random(3);
   for (const Shape& shape :
        {Shape{3, 1000}, Shape{2, 1025}, Shape{1, 12288}, Shape{2, 12289}, Shape{1, 50257}})
     expect_softmax(tensor(shape, random.reals(shape.count(), -8, 8)), -1);
@@ -154,8 +145,8 @@ TEST_P(Softmax, EmptyInputs) {
 }
 
 TEST_P(Softmax, RandomSweep) {
-  test::Random random(1);
-  for (int round = 0; round < test::sweep(dtype() == DType::f32 ? 2000 : 500) && !HasFailure(); ++round) {
+  Random random(1);
+  for (int round = 0; round < sweep(dtype() == DType::f32 ? 2000 : 500) && !HasFailure(); ++round) {
     IntList extents;
     const int rank = static_cast<int>(random.integer(1, 4));
     for (int i = 0; i < rank; ++i) extents.push_back(random.integer(1, rank == 1 ? 600 : rank == 2 ? 40 : 9));
@@ -164,7 +155,7 @@ TEST_P(Softmax, RandomSweep) {
     const double scale = random.chance(0.3) ? 60 : 3;
     SCOPED_TRACE(fmt::format("round {} of seed {}: x {}, axis {}", round, random.seed(), shape, axis));
     const Tensor x = tensor(shape, random.reals(shape.count(), -scale, scale));
-    expect_softmax(test::with_strides(ctx(), x, static_cast<Variant>(random.integer(0, 3))), axis);
+    expect_softmax(with_strides(ctx(), x, random.choice(kVariants)), axis);
   }
 }
 
@@ -189,10 +180,10 @@ TEST(SoftmaxRejects, Arguments) {
 }
 
 TEST(SoftmaxMemory, FailsCleanly) {
-  test::expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
+  expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
     softmax(ctx, zeros(ctx, {4, 6}, DType::f16).slice(1, 0, 6, 2));
   });
 }
 
 }  // namespace
-}  // namespace burin
+}  // namespace burin::test

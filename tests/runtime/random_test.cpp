@@ -69,7 +69,7 @@ class RandomTest : public OnEachTarget {
     return values(normal(ctx(), {count}, random, mean, stddev, dtype()));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, RandomTest,
+INSTANTIATE_TEST_SUITE_P(All, RandomTest,
                          ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda},
                                                      {DType::f32, DType::f16, DType::bf16})),
                          target_name);
@@ -187,7 +187,7 @@ TEST_P(RandomTest, RejectsBadParameters) {
   expect_error<DTypeError>([&] { normal(ctx(), {2}, {}, 0, 1, DType::f64); }, "normal");
 }
 
-TEST_P(RandomTest, FailsCleanlyOutOfMemory) {
+TEST_P(RandomTest, FailsCleanlyWhenMemoryRunsOut) {
   expect_clean_allocation_failures(GetParam().device(), [&](Context& local) {
     uniform(local, {1000}, {}, 0, 1, dtype());
     normal(local, {1000}, {}, 0, 1, dtype());

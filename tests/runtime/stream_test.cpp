@@ -13,7 +13,7 @@ class StreamTest : public OnEachTarget {
  protected:
   Device device() const { return GetParam().device(); }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, StreamTest,
+INSTANTIATE_TEST_SUITE_P(All, StreamTest,
                          ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda}, {DType::f32})),
                          target_name);
 

@@ -63,7 +63,7 @@ TEST_F(View, ReshapeMatchesACopyWhereverItIsPossible) {
   for (int round = 0; round < sweep(2000) && !HasFailure(); ++round) {
     IntList extents;
     for (auto rank = random.integer(1, 4); rank > 0; --rank) extents.push_back(random.integer(1, 4));
-    Tensor x = with_strides(ctx_, counted(Shape(extents)), static_cast<Variant>(random.integer(0, 3)));
+    Tensor x = with_strides(ctx_, counted(Shape(extents)), random.choice(kVariants));
     if (random.chance(0.3)) x = x.transpose(0, -1);
     std::int64_t rest = x.count();
     IntList target;
@@ -261,7 +261,7 @@ TEST(TensorOfABuffer, OutlivesItsContext) {
 // Factories and copies, on every device and type
 class Factory : public OnEachTarget {};
 
-INSTANTIATE_TEST_SUITE_P(Targets, Factory,
+INSTANTIATE_TEST_SUITE_P(All, Factory,
                          ::testing::ValuesIn(targets({Backend::cpu, Backend::cuda},
                                                      {DType::f32, DType::f16, DType::bf16, DType::f64,
                                                       DType::i8, DType::u8, DType::i32, DType::i64,
@@ -306,10 +306,8 @@ TEST_P(Factory, CopiesBetweenAllStrides) {
       extents.push_back(random.chance(0.05) ? 0 : random.integer(1, 6));
     const Shape shape(extents);
     const auto expected = random.integers(shape.count(), 0, dtype() == DType::boolean ? 1 : 100);
-    const Tensor src =
-        with_strides(ctx(), tensor(shape, expected), static_cast<Variant>(random.integer(0, 3)));
-    Tensor dst =
-        with_strides(ctx(), zeros(ctx(), shape, dtype()), static_cast<Variant>(random.integer(0, 3)));
+    const Tensor src = with_strides(ctx(), tensor(shape, expected), random.choice(kVariants));
+    Tensor dst = with_strides(ctx(), zeros(ctx(), shape, dtype()), random.choice(kVariants));
     copy(ctx(), dst, src);
     expect_equal(values(dst), expected);
     const Tensor dense = contiguous(ctx(), src);

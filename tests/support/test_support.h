@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <ostream>
 #include <random>
@@ -22,6 +23,9 @@
 #include <gtest/gtest.h>
 
 namespace burin::test {
+
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// A backend to run a test body on, and the element type to run it in.
 struct Target {
@@ -94,6 +98,10 @@ class Random {
   bool chance(double p) { return real(0, 1) < p; }
   std::vector<double> reals(std::int64_t count, double low = -1, double high = 1);
   std::vector<double> integers(std::int64_t count, std::int64_t low, std::int64_t high);
+  template <class T, std::size_t kCount>
+  const T& choice(const T (&of)[kCount]) {
+    return of[integer(0, static_cast<std::int64_t>(kCount) - 1)];
+  }
   std::uint64_t seed() const { return seed_; }
 
  private:
@@ -107,6 +115,8 @@ int sweep(int usual);
 /// The same values under other strides: dense, channels-last (rank 4), a slice of a larger tensor with a
 /// step, reversed axis order in memory.
 enum class Variant { contiguous, channels_last, sliced, permuted };
+inline constexpr Variant kVariants[] = {Variant::contiguous, Variant::channels_last, Variant::sliced,
+                                        Variant::permuted};
 Tensor with_strides(Context& ctx, const Tensor& x, Variant variant);
 
 /// The value after rounding to dtype and back.
