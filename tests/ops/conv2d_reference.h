@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iostream>
+#include <ops/activation_reference.h>
 #include <support/test_support.h>
 #include <vector>
 
@@ -17,22 +18,6 @@ struct ConvCase {
   Conv2dParams params;
   std::vector<double> x, w, bias, residual;
 };
-
-inline double activated(const Activation& a, double v) {
-  switch (a.kind) {
-    case ActivationKind::none: return v;
-    case ActivationKind::relu: return v < 0 ? 0 : v;
-    case ActivationKind::sigmoid: return 1 / (1 + std::exp(-v));
-    case ActivationKind::tanh: return std::tanh(v);
-    case ActivationKind::gelu: return 0.5 * v * std::erfc(-v / std::sqrt(2.0));
-    case ActivationKind::gelu_tanh:
-      return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-    case ActivationKind::silu: return v / (1 + std::exp(-v));
-    case ActivationKind::leaky_relu: return v < 0 ? double{a.alpha} * v : v;
-    case ActivationKind::clip: return v < a.alpha ? a.alpha : (v > a.beta ? a.beta : v);
-  }
-  return v;
-}
 
 /// call(), and where a forced cuDNN has no engine for it, what the automatic choice makes of it, with a line
 /// that says so.

@@ -2,7 +2,7 @@
 
 #include <array>
 #include <limits>
-#include <numbers>
+#include <ops/activation_reference.h>
 #include <support/test_support.h>
 
 #include <gmock/gmock.h>
@@ -21,22 +21,6 @@ const std::array kActivations{Activation{},
                               Activation::silu(),
                               Activation::leaky_relu(0.125f),
                               Activation::clip(-0.5f, 0.75f)};
-
-double activated(Activation a, double x) {
-  switch (a.kind) {
-    case ActivationKind::none: return x;
-    case ActivationKind::relu: return x < 0 ? 0 : x;
-    case ActivationKind::sigmoid: return 1 / (1 + std::exp(-x));
-    case ActivationKind::tanh: return std::tanh(x);
-    case ActivationKind::gelu: return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
-    case ActivationKind::gelu_tanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
-    case ActivationKind::silu: return x / (1 + std::exp(-x));
-    case ActivationKind::leaky_relu: return x < 0 ? a.alpha * x : x;
-    case ActivationKind::clip: return x < a.alpha ? a.alpha : x > a.beta ? a.beta : x;
-  }
-  return x;
-}
 
 class Linear : public OnEachTarget {
  protected:
