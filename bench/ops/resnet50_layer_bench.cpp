@@ -2,6 +2,7 @@
 // conv/<backend>/<precision>/<layer>/batch:N, max_pool/..., linear/....
 
 #include <support/bench_support.h>
+
 #include <vector>
 
 namespace burin::bench {

@@ -10,11 +10,12 @@
 #include <span>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "classifier.h"
 #include "options.h"
 #include "preprocess.h"
 #include "report.h"
-#include <fmt/format.h>
 
 namespace cnn {
 namespace {

@@ -1,10 +1,10 @@
 #include <burin/io/idx.h>
 #include <burin/io/image.h>
+#include <io/io_test_support.h>
 
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <io/io_test_support.h>
 
 #include <jpeglib.h>
 #include <zlib.h>

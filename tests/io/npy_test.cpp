@@ -1,7 +1,6 @@
 #include <burin/io/npy.h>
 #include <burin/runtime/context.h>
 #include <burin/runtime/copy.h>
-
 #include <io/io_test_support.h>
 
 namespace burin::test {

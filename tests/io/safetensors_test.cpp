@@ -2,8 +2,8 @@
 #include <burin/io/safetensors.h>
 #include <burin/runtime/context.h>
 #include <burin/runtime/copy.h>
-
 #include <io/io_test_support.h>
+
 #include <sys/stat.h>
 
 namespace burin::test {

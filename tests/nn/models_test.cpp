@@ -5,11 +5,11 @@
 #include <burin/nn/models/resnet.h>
 #include <burin/nn/models/sample_cnn.h>
 #include <burin/runtime/random.h>
+#include <support/test_support.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <support/test_support.h>
 
 namespace burin::test {
 namespace {

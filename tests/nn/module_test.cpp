@@ -4,9 +4,9 @@
 #include <burin/nn/models/sample_cnn.h>
 #include <burin/nn/sequential.h>
 #include <burin/runtime/random.h>
+#include <support/test_support.h>
 
 #include <cmath>
-#include <support/test_support.h>
 #include <thread>
 
 #include <gmock/gmock.h>

@@ -1,8 +1,8 @@
 #include <burin/ops/activation/activation.h>
-
-#include <limits>
 #include <ops/activation_reference.h>
 #include <support/test_support.h>
+
+#include <limits>
 
 namespace burin::test {
 namespace {

@@ -1,7 +1,7 @@
 #include <burin/ops/argmax/argmax.h>
+#include <support/test_support.h>
 
 #include <limits>
-#include <support/test_support.h>
 
 namespace burin::test {
 namespace {

@@ -1,7 +1,7 @@
 #include <burin/ops/avg_pool2d/avg_pool2d.h>
+#include <support/test_support.h>
 
 #include <limits>
-#include <support/test_support.h>
 
 namespace burin::test {
 namespace {

@@ -1,5 +1,4 @@
 #include <burin/ops/batch_norm/batch_norm.h>
-
 #include <support/test_support.h>
 
 #include <gmock/gmock.h>

@@ -1,7 +1,7 @@
 #include <burin/ops/binary/binary.h>
+#include <support/test_support.h>
 
 #include <limits>
-#include <support/test_support.h>
 
 #include <gmock/gmock.h>
 

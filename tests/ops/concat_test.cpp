@@ -1,5 +1,4 @@
 #include <burin/ops/concat/concat.h>
-
 #include <support/test_support.h>
 
 namespace burin::test {

@@ -1,8 +1,8 @@
 #include <burin/runtime/config.h>
 #include <burin/runtime/cuda/cuda_calls.h>
+#include <ops/conv2d_reference.h>
 
 #include <limits>
-#include <ops/conv2d_reference.h>
 
 namespace burin::test {
 namespace {

@@ -2,12 +2,12 @@
 // The convolution that the tests of conv2d compare with: a plain loop in double.
 
 #include <burin/ops/conv2d/conv2d.h>
+#include <ops/activation_reference.h>
+#include <support/test_support.h>
 
 #include <cmath>
 #include <cstdint>
 #include <iostream>
-#include <ops/activation_reference.h>
-#include <support/test_support.h>
 #include <vector>
 
 namespace burin::test {

@@ -1,9 +1,9 @@
 #include <burin/ops/conv2d/conv2d_impl.h>
 #include <burin/runtime/config.h>
+#include <ops/conv2d_reference.h>
 
 #include <algorithm>
 #include <map>
-#include <ops/conv2d_reference.h>
 
 namespace burin::test {
 namespace {

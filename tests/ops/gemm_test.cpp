@@ -6,13 +6,13 @@
 #include <burin/ops/gemm/tile_choice.h>
 #include <burin/runtime/config.h>
 #include <burin/runtime/cuda/cuda_calls.h>
+#include <support/test_support.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <string>
-#include <support/test_support.h>
 
 namespace burin::test {
 namespace {

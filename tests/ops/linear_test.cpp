@@ -1,9 +1,9 @@
 #include <burin/ops/linear/linear.h>
+#include <ops/activation_reference.h>
+#include <support/test_support.h>
 
 #include <array>
 #include <limits>
-#include <ops/activation_reference.h>
-#include <support/test_support.h>
 
 #include <gmock/gmock.h>
 

@@ -1,9 +1,9 @@
 #include <burin/ops/matmul/matmul.h>
+#include <support/test_support.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <support/test_support.h>
 
 namespace burin::test {
 namespace {

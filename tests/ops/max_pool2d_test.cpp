@@ -1,9 +1,9 @@
 #include <burin/ops/argmax/argmax.h>
 #include <burin/ops/max_pool2d/max_pool2d.h>
+#include <support/test_support.h>
 
 #include <limits>
 #include <optional>
-#include <support/test_support.h>
 
 namespace burin::test {
 namespace {

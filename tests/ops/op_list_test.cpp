@@ -1,5 +1,4 @@
 #include <burin/ops/op_list.h>
-
 #include <support/test_support.h>
 
 #include <gmock/gmock.h>

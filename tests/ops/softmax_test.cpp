@@ -1,9 +1,9 @@
 #include <burin/ops/softmax/softmax.h>
+#include <support/test_support.h>
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <support/test_support.h>
 
 namespace burin::test {
 namespace {

@@ -1,10 +1,11 @@
 // Copies between element types, strides and devices; fill and arange; asynchronous copies.
 
+#include <support/test_support.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <support/test_support.h>
 #include <vector>
 
 namespace burin::test {

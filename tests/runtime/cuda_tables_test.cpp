@@ -9,10 +9,10 @@
 #include <burin/runtime/cuda/dynamic_library.h>
 #include <burin/runtime/cuda/launch.h>
 #include <burin/runtime/event.h>
+#include <support/test_support.h>
 
 #include <cmath>
 #include <string>
-#include <support/test_support.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -20,10 +20,10 @@
 namespace burin::cuda {
 namespace {
 
+using test::expect_error;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using test::expect_error;
 
 /// What the fake functions return and record. One test at a time uses it.
 struct Fake {

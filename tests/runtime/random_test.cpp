@@ -3,13 +3,13 @@
 #include <burin/runtime/cpu/thread_pool.h>
 #include <burin/runtime/philox.h>
 #include <burin/runtime/random.h>
+#include <support/test_support.h>
 
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <support/test_support.h>
 #include <vector>
 
 #include <gmock/gmock.h>

@@ -2,8 +2,8 @@
 
 #include <burin/runtime/event.h>
 #include <burin/runtime/stream.h>
-
 #include <support/test_support.h>
+
 #include <vector>
 
 namespace burin::test {

@@ -1,9 +1,9 @@
 #include <burin/runtime/tensor.h>
+#include <support/test_support.h>
 
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <support/test_support.h>
 
 #include <gmock/gmock.h>
 

@@ -1,9 +1,9 @@
 #include <burin/runtime/config.h>
 #include <burin/runtime/cuda/cuda_calls.h>
+#include <support/test_support.h>
 
 #include <cstdlib>
 #include <cstring>
-#include <support/test_support.h>
 
 namespace burin::test {
 namespace {
