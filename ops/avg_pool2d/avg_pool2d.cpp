@@ -18,13 +18,6 @@ void check_input(std::string_view op, const Context& ctx, const Tensor& x) {
   ops::check_float_dtype(op, {"x", x});
 }
 
-Shape global_shape(const Shape& x) {
-  BURIN_CHECK(x.rank() == 4, ShapeError, "{}: x must be [N, C, H, W] and has shape {}", kGlobalOp, x);
-  BURIN_CHECK(x[2] > 0 && x[3] > 0, ShapeError, "{}: x has empty planes (shape {}), which have no mean",
-              kGlobalOp, x);
-  return {x[0], x[1], 1, 1};
-}
-
 /// Calls run(x, y) in f32, whatever the type of the tensors.
 template <class Run>
 void in_f32(Context& ctx, Layout layout, const Tensor& x, Tensor& y, Run&& run) {
@@ -37,6 +30,13 @@ void in_f32(Context& ctx, Layout layout, const Tensor& x, Tensor& y, Run&& run) 
 }  // namespace
 
 Shape AvgPool2dParams::output_shape(const Shape& x) const { return burin::output_shape(pool_of(*this, x)); }
+
+Shape GlobalAvgPool2dParams::output_shape(const Shape& x) const {
+  BURIN_CHECK(x.rank() == 4, ShapeError, "{}: x must be [N, C, H, W] and has shape {}", kGlobalOp, x);
+  BURIN_CHECK(x[2] > 0 && x[3] > 0, ShapeError, "{}: x has empty planes (shape {}), which have no mean",
+              kGlobalOp, x);
+  return {x[0], x[1], 1, 1};
+}
 
 void avg_pool2d_into(Context& ctx, Tensor& y, const Tensor& x, const AvgPool2dParams& params) {
   check_input(kOp, ctx, x);
@@ -64,7 +64,7 @@ Tensor avg_pool2d(Context& ctx, const Tensor& x, const AvgPool2dParams& params) 
 
 void global_avg_pool2d_into(Context& ctx, Tensor& y, const Tensor& x) {
   check_input(kGlobalOp, ctx, x);
-  const Shape shape = global_shape(x.shape());
+  const Shape shape = GlobalAvgPool2dParams().output_shape(x.shape());
   ops::check_output(kGlobalOp, y, dense_spec(x.dtype(), shape, ctx.device()), {{"x", x}});
   if (y.count() == 0) return;
 
@@ -80,7 +80,7 @@ void global_avg_pool2d_into(Context& ctx, Tensor& y, const Tensor& x) {
 
 Tensor global_avg_pool2d(Context& ctx, const Tensor& x) {
   check_input(kGlobalOp, ctx, x);
-  Tensor y = empty(ctx, global_shape(x.shape()), x.dtype());
+  Tensor y = empty(ctx, GlobalAvgPool2dParams().output_shape(x.shape()), x.dtype());
   global_avg_pool2d_into(ctx, y, x);
   return y;
 }

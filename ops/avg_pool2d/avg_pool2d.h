@@ -32,9 +32,12 @@ BURIN_API Tensor avg_pool2d(Context& ctx, const Tensor& x, const AvgPool2dParams
 /// The same into y, which must be dense and must not overlap x.
 BURIN_API void avg_pool2d_into(Context& ctx, Tensor& y, const Tensor& x, const AvgPool2dParams& params);
 
-/// The operator of global_avg_pool2d in the list of operators; it has no parameters.
+/// The place of global_avg_pool2d in the list of operators (op_list.h): it has no parameters.
 struct GlobalAvgPool2dParams {
   bool operator==(const GlobalAvgPool2dParams&) const = default;
+
+  /// [N, C, 1, 1] for x [N, C, H, W]. Throws ShapeError if H or W is 0.
+  BURIN_API Shape output_shape(const Shape& x) const;
 };
 
 /// The mean of each plane: [N, C, 1, 1] for x [N, C, H, W]. Throws ShapeError if H or W is 0; else as

@@ -6,7 +6,7 @@
 
 namespace burin {
 
-Shape matmul_shape(const Shape& a, const Shape& b) {
+Shape MatmulParams::output_shape(const Shape& a, const Shape& b) const {
   BURIN_CHECK(a.rank() >= 2 && b.rank() >= 2, ShapeError,
               "matmul: a and b must have rank 2 or more; their shapes are {} and {}", a, b);
   BURIN_CHECK(a.extent(-1) == b.extent(-2), ShapeError,
@@ -27,7 +27,7 @@ TensorSpec checked_spec(const Context& ctx, const Tensor& a, const Tensor& b) {
   ops::check_device("matmul", ctx, {{"a", a}, {"b", b}});
   ops::check_same_dtype("matmul", {{"a", a}, {"b", b}});
   ops::check_float_dtype("matmul", {"a", a});
-  return dense_spec(a.dtype(), matmul_shape(a.shape(), b.shape()), ctx.device());
+  return dense_spec(a.dtype(), MatmulParams().output_shape(a.shape(), b.shape()), ctx.device());
 }
 
 }  // namespace

@@ -6,9 +6,12 @@
 
 namespace burin {
 
-/// Matmul has nothing to choose; its place in the list of operators (op_list.h).
+/// The operator's place in the list of operators (op_list.h): it has no parameters.
 struct MatmulParams {
   bool operator==(const MatmulParams&) const = default;
+
+  /// [..., m, n] for a [..., m, k] and b [..., k, n]. Throws ShapeError.
+  BURIN_API Shape output_shape(const Shape& a, const Shape& b) const;
 };
 
 /// y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; the leading axes broadcast.
@@ -21,8 +24,5 @@ struct MatmulParams {
 BURIN_API Tensor matmul(Context& ctx, const Tensor& a, const Tensor& b);
 /// The same into y, which must be contiguous and must not overlap an input.
 BURIN_API void matmul_into(Context& ctx, Tensor& y, const Tensor& a, const Tensor& b);
-
-/// The shape of y. Throws ShapeError.
-BURIN_API Shape matmul_shape(const Shape& a, const Shape& b);
 
 }  // namespace burin

@@ -16,7 +16,7 @@ struct Reference {
 /// The product in double, element by element. Both operands dense, in row-major order.
 Reference reference(const Shape& a_shape, const std::vector<double>& a, const Shape& b_shape,
                     const std::vector<double>& b) {
-  const Shape y = matmul_shape(a_shape, b_shape);
+  const Shape y = MatmulParams().output_shape(a_shape, b_shape);
   const std::int64_t m = a_shape.extent(-2);
   const std::int64_t k = a_shape.extent(-1);
   const std::int64_t n = b_shape.extent(-1);
@@ -57,7 +57,7 @@ class Matmul : public OnEachTarget {
   void expect_product(const Tensor& a, const Tensor& b) {
     const Reference expected = reference(a.shape(), values(a), b.shape(), values(b));
     const Tensor y = matmul(ctx(), a, b);
-    EXPECT_EQ(y.shape(), matmul_shape(a.shape(), b.shape()));
+    EXPECT_EQ(y.shape(), MatmulParams().output_shape(a.shape(), b.shape()));
     EXPECT_EQ(y.dtype(), dtype());
     EXPECT_TRUE(y.is_contiguous());
     expect_near(values(y), expected.values, [&](std::size_t i) {
