@@ -61,8 +61,5 @@ void register_all() {
 
 int main(int argc, char** argv) {
   burin::bench::register_all();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
+  return burin::bench::run_registered(argc, argv);
 }

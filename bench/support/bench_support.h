@@ -1,5 +1,5 @@
 #pragma once
-// What every benchmark shares: devices, and the two ways to time.
+// What every benchmark shares: the two ways to time, skipping, and main().
 
 #include <burin/burin.h>
 
@@ -50,6 +50,15 @@ void run_or_skip(benchmark::State& state, Body&& body) {
   } catch (const LibraryError& error) {
     state.SkipWithError(error.what());
   }
+}
+
+/// Runs what is registered as the command line says; the exit status of main().
+inline int run_registered(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
 }
 
 }  // namespace burin::bench
