@@ -2,6 +2,7 @@
 // What the tests of readers share: files in a folder of their own, and hostile variations of a good one.
 
 #include <burin/runtime/error.h>
+#include <support/test_support.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -23,8 +24,6 @@ inline std::string read_file(const std::string& path) {
   EXPECT_TRUE(file) << path;
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-inline std::string test_data(const std::string& name) { return std::string(BURIN_TEST_DATA) + "/" + name; }
 
 /// Each test has a folder, which goes with it.
 class IoTest : public ::testing::Test {

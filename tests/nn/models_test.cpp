@@ -14,8 +14,6 @@
 namespace burin::test {
 namespace {
 
-std::string test_data(const std::string& name) { return std::string(BURIN_TEST_DATA) + "/" + name; }
-
 /// The largest error as a share of the largest logit.
 class Model : public OnEachTarget {
  protected:

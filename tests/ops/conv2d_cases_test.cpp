@@ -298,17 +298,6 @@ INSTANTIATE_TEST_SUITE_P(All, Conv2dLarge,
 
 // What must be refused, and how
 
-template <class ErrorType>
-void expect_error(const std::function<void()>& body, const std::string& piece) {
-  try {
-    body();
-    ADD_FAILURE() << "no error, expected: " << piece;
-  } catch (const ErrorType& error) {
-    EXPECT_NE(std::string(error.what()).find(piece), std::string::npos) << error.what();
-    EXPECT_EQ(std::string(error.what()).rfind("conv2d: ", 0), 0u) << error.what();
-  }
-}
-
 TEST(Conv2dErrors, NameTheRuleAndWhatWasGiven) {
   Context ctx;
   const Tensor x = zeros(ctx, {1, 4, 5, 6});

@@ -27,6 +27,9 @@ namespace burin::test {
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
 
+/// The path of a file in tests/data.
+inline std::string test_data(const std::string& name) { return std::string(BURIN_TEST_DATA) + "/" + name; }
+
 /// A backend to run a test body on, and the element type to run it in.
 struct Target {
   Backend backend = Backend::cpu;
