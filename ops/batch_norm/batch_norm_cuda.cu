@@ -114,8 +114,7 @@ void cuda(Context& ctx, Tensor& y, const Tensor& x, const Planes& planes, const 
     constexpr int kVector = sizeof(uint4) / sizeof(T);
     T* to = y.data<T>();
     const T* from = x.data<T>();
-    const bool aligned = reinterpret_cast<std::uintptr_t>(to) % sizeof(uint4) == 0 &&
-                         reinterpret_cast<std::uintptr_t>(from) % sizeof(uint4) == 0;
+    const bool aligned = cuda::is_aligned(to) && cuda::is_aligned(from);
     if (aligned && (planes.inner > 1 ? planes.inner : planes.channels) % kVector == 0)
       launch_kernel<kVector>(ctx, to, from, planes, statistics, params.activation);
     else

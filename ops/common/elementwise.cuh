@@ -78,7 +78,7 @@ bool can_vectorise(const ElementwiseData<T, kInputs>& data, const StridedLoop<kI
     if (loop.strides[k][inner] == 0) continue;
     if (loop.strides[k][inner] != 1) return false;
     const T* first = k == 0 ? data.y : data.inputs[k - 1];
-    if (reinterpret_cast<std::uintptr_t>(first) % sizeof(uint4) != 0) return false;
+    if (!cuda::is_aligned(first)) return false;
     for (int axis = 0; axis < inner; ++axis)
       if (loop.strides[k][axis] % kVector != 0) return false;
   }

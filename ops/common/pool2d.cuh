@@ -105,8 +105,7 @@ void pool2d(const char* op, StreamView stream, const Pool2d<std::int64_t>& p, La
             Fold fold) {
   constexpr int kWide = 16 / sizeof(T);
   const bool channels_last = layout == Layout::channels_last;
-  const bool aligned =
-      reinterpret_cast<std::uintptr_t>(x) % 16 == 0 && reinterpret_cast<std::uintptr_t>(y) % 16 == 0;
+  const bool aligned = cuda::is_aligned(x) && cuda::is_aligned(y);
   const std::int64_t count = output_shape(p).count();
   with_index(p, [&]<class Index>(const Pool2d<Index>& q) {
     if (channels_last && aligned && p.channels % kWide == 0)

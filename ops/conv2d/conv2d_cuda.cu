@@ -44,7 +44,6 @@ FastDivmod divide_by(std::int64_t divisor) {
 }
 /// cuda_prepare has checked that it fits.
 unsigned narrow_extent(std::int64_t extent) { return static_cast<unsigned>(extent); }
-bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 
 PixelGeometry make_geometry(const Problem& p) {
   const Sizes z(p);
@@ -99,7 +98,7 @@ PixelLoader<T, kChannelsLast, kAligned> pixel_loader(const Problem& p, const Sli
   loader.k = static_cast<std::uint32_t>(z.terms());
   loader.outer_k = divide_by(kChannelsLast ? z.group_channels() : z.R * z.S);
   loader.taps_per_row = divide_by(z.S);
-  loader.aligned_chunks = chunks_along_k<T>(p) && aligned(slice.x);
+  loader.aligned_chunks = chunks_along_k<T>(p) && cuda::is_aligned(slice.x);
   return loader;
 }
 
@@ -113,7 +112,7 @@ gemm::MatrixLoader<T, kAligned> filter_loader(const Problem& p, const T* w) {
           z.group_filters() * terms,
           z.group_filters(),
           terms,
-          terms % kChunk<T> == 0 && aligned(w),
+          terms % kChunk<T> == 0 && cuda::is_aligned(w),
           false};
 }
 
@@ -143,8 +142,8 @@ gemm::Output<T> make_output(const Problem& p, const Slice<T>& slice) {
     out.plane_jump = (z.K - 1) * z.image_positions();
     out.vectors = z.image_positions() % kChunk<T> == 0;
   }
-  out.vectors =
-      out.vectors && aligned(out.y) && aligned(out.residual) && (out.bias_along_rows || aligned(out.bias));
+  out.vectors = out.vectors && cuda::is_aligned(out.y) && cuda::is_aligned(out.residual) &&
+                (out.bias_along_rows || cuda::is_aligned(out.bias));
   return out;
 }
 
@@ -174,7 +173,8 @@ void run_tiles(const CudaPlan& plan, StreamView stream, const Slice<T>& slice, v
       }
   }
   if constexpr (kChannelsLast) {
-    if (chunks_along_k<T>(p) && aligned(slice.x) && aligned(slice.w)) switch (plan.tile.tile) {
+    if (chunks_along_k<T>(p) && cuda::is_aligned(slice.x) && cuda::is_aligned(slice.w))
+      switch (plan.tile.tile) {
         case 0: return run_tile<gemm::MmaLarge<T>, true, true>(plan, stream, slice, workspace);
         case 1: return run_tile<gemm::MmaTall<T>, true, true>(plan, stream, slice, workspace);
         default: return run_tile<gemm::MmaSmall<T>, true, true>(plan, stream, slice, workspace);
@@ -196,8 +196,8 @@ void run_direct(const Problem& p, StreamView stream, const Slice<T>& slice) {
   };
   if constexpr (kChannelsLast) {
     constexpr int kMost = kChunk < T >> 4 ? 4 : kChunk<T>;
-    if (z.group_filters() == 1 && z.C % kMost == 0 && aligned(slice.x) && aligned(slice.y) &&
-        aligned(slice.residual))
+    if (z.group_filters() == 1 && z.C % kMost == 0 && cuda::is_aligned(slice.x) &&
+        cuda::is_aligned(slice.y) && cuda::is_aligned(slice.residual))
       return run.template operator()<kMost>();
   }
   run.template operator()<1>();

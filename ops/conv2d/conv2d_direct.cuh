@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(256)
                                          static_cast<std::int64_t>(s) * geometry.tap_w_stride);
 #pragma unroll
       for (int i = 0; i < kChannels; ++i)
-        sums[i] = fmaf(gemm::widen(pixels.values[i]),
-                       gemm::widen(w_filter[(i * kernel_height + r) * kernel_width + s]), sums[i]);
+        sums[i] = fmaf(widened(pixels.values[i]),
+                       widened(w_filter[(i * kernel_height + r) * kernel_width + s]), sums[i]);
     }
   }
 
@@ -61,12 +61,12 @@ __global__ void __launch_bounds__(256)
   if (residual) more = *reinterpret_cast<const Pack*>(residual + item * kChannels);
 #pragma unroll
   for (int i = 0; i < kChannels; ++i) {
-    if (bias) sums[i] += gemm::widen(bias[filter + i]);
-    if (residual) sums[i] += gemm::widen(more.values[i]);
+    if (bias) sums[i] += widened(bias[filter + i]);
+    if (residual) sums[i] += widened(more.values[i]);
   }
   gemm::activate_all(activation, sums);
 #pragma unroll
-  for (int i = 0; i < kChannels; ++i) out.values[i] = gemm::narrow<T>(sums[i]);
+  for (int i = 0; i < kChannels; ++i) out.values[i] = narrowed<T>(sums[i]);
   *reinterpret_cast<Pack*>(y + item * kChannels) = out;
 }
 

@@ -47,15 +47,15 @@ __global__ void __launch_bounds__(128)
           const Pack a_pack = load(a_lines[r] + i);
 #pragma unroll
           for (int j = 0; j < kChunk<T>; ++j)
-            sums[r] = fmaf(widen(a_pack.values[j]), widen(b_pack.values[j]), sums[r]);
+            sums[r] = fmaf(widened(a_pack.values[j]), widened(b_pack.values[j]), sums[r]);
         }
       }
     }
 #pragma unroll 4
     for (std::int64_t i = at + lane; i < k; i += 32) {
-      const float b_value = widen(b_line[i]);
+      const float b_value = widened(b_line[i]);
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) sums[r] = fmaf(widen(a_lines[r][i]), b_value, sums[r]);
+      for (int r = 0; r < kRows; ++r) sums[r] = fmaf(widened(a_lines[r][i]), b_value, sums[r]);
     }
 
     Output<T> entry_out = out;

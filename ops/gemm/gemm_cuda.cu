@@ -11,12 +11,10 @@ namespace {
 
 constexpr const char* kOp = "gemm";
 
-bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
-
 /// Lines of `pitch` elements, the first at `data`, all start at a multiple of 16 bytes.
 template <class T>
-bool aligned(const T* data, std::int64_t pitch, std::int64_t batch_stride) {
-  return aligned(data) && pitch % kChunk<T> == 0 && batch_stride % kChunk<T> == 0;
+bool lines_aligned(const T* data, std::int64_t pitch, std::int64_t batch_stride) {
+  return cuda::is_aligned(data) && pitch % kChunk<T> == 0 && batch_stride % kChunk<T> == 0;
 }
 
 template <class T>
@@ -24,7 +22,7 @@ Output<T> make_output(const Problem& p, const T* bias, T* y) {
   Output<T> out = {};
   out.y = y;
   out.bias = bias;
-  out.vectors = aligned(y, p.ldy, p.y_batch_stride) && aligned(bias);
+  out.vectors = lines_aligned(y, p.ldy, p.y_batch_stride) && cuda::is_aligned(bias);
   out.activation = p.activation;
   out.rows = p.m;
   out.cols = p.n;
@@ -43,7 +41,7 @@ MatrixLoader<T, kAligned> make_loader(const T* data, std::int64_t pitch, bool k_
           batch_stride,
           lines,
           k,
-          k_along && aligned(data, pitch, batch_stride),
+          k_along && lines_aligned(data, pitch, batch_stride),
           !k_along};
 }
 
@@ -55,7 +53,7 @@ bool is_narrow(const Problem& p) {
 
 template <class T>
 void dots(StreamView stream, const Problem& p, const T* a, const T* b, const Output<T>& out) {
-  const bool vectors = aligned(a, p.lda, p.a_batch_stride) && aligned(b, p.ldb, p.b_batch_stride);
+  const bool vectors = lines_aligned(a, p.lda, p.a_batch_stride) && lines_aligned(b, p.ldb, p.b_batch_stride);
   const auto run = [&]<int kRows>() {
     constexpr std::int64_t kMostBlocks = 1 << 16;
     const std::int64_t warps = p.batch * ((p.m - 1) / kRows + 1) * p.n;
@@ -100,7 +98,7 @@ void tiles(StreamView stream, const Problem& p, const T* a, const T* b, const Ou
         default: return run.template operator()<FmaSmall, false>();
       }
   }
-  if (p.a_transposed || !pitches_aligned(p) || !aligned(a) || !aligned(b))
+  if (p.a_transposed || !pitches_aligned(p) || !cuda::is_aligned(a) || !cuda::is_aligned(b))
     return run.template operator()<MmaSmall<T>, false>();
   if (p.b_transposed) switch (tile) {
       case 0: return run.template operator()<MmaLarge<T>, true>();

@@ -6,9 +6,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 namespace burin::gemm {
 
 /// Starts copying `bytes` (0 to 16) from 16-byte aligned global memory; zeros fill the rest of the 16.
@@ -70,24 +67,6 @@ __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], 
         "{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/// One rounding, to nearest even; and back.
-template <class T>
-__device__ inline T narrow(float value) {
-  if constexpr (std::is_same_v<T, f16>)
-    return __builtin_bit_cast(f16, __float2half_rn(value));
-  else if constexpr (std::is_same_v<T, bf16>)
-    return __builtin_bit_cast(bf16, __float2bfloat16_rn(value));
-  else
-    return value;
-}
-template <class T>
-__device__ inline float widen(T value) {
-  if constexpr (std::is_same_v<T, f16>)
-    return __half2float(__builtin_bit_cast(__half, value));
-  else
-    return static_cast<float>(value);
 }
 
 }  // namespace burin::gemm

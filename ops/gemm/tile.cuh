@@ -13,6 +13,7 @@
 // chunk() and element() give nothing past the end of the lines or of k.
 
 #include <burin/ops/common/activation_apply.h>
+#include <burin/ops/common/element.cuh>
 #include <burin/ops/gemm/fast_divmod.h>
 #include <burin/ops/gemm/mma.cuh>
 
@@ -192,30 +193,30 @@ struct Output {
       activate_all(activation, sum);
       Pack out;
 #pragma unroll
-      for (int j = 0; j < kChunk<T>; ++j) out.values[j] = narrow<T>(sum[j]);
+      for (int j = 0; j < kChunk<T>; ++j) out.values[j] = narrowed<T>(sum[j]);
       *reinterpret_cast<Pack*>(y + at) = out;
       return;
     }
 #pragma unroll
     for (int j = 0; j < kChunk<T>; ++j) {
       if (col + j >= cols) break;
-      if (bias) sum[j] += widen(bias[bias_along_rows ? row : col + j]);
-      if (residual) sum[j] += widen(residual[offset(row, col + j)]);
+      if (bias) sum[j] += widened(bias[bias_along_rows ? row : col + j]);
+      if (residual) sum[j] += widened(residual[offset(row, col + j)]);
     }
     activate_all(activation, sum);
 #pragma unroll
     for (int j = 0; j < kChunk<T>; ++j) {
       if (col + j >= cols) break;
-      y[offset(row, col + j)] = narrow<T>(sum[j]);
+      y[offset(row, col + j)] = narrowed<T>(sum[j]);
     }
   }
   /// Finishes one sum.
   __device__ void store_one(std::int64_t row, std::int64_t col, float sum) const {
     if (row >= rows || col >= cols) return;
     const std::int64_t at = offset(row, col);
-    if (bias) sum += widen(bias[bias_along_rows ? row : col]);
-    if (residual) sum += widen(residual[at]);
-    y[at] = narrow<T>(activate(activation, sum));
+    if (bias) sum += widened(bias[bias_along_rows ? row : col]);
+    if (residual) sum += widened(residual[at]);
+    y[at] = narrowed<T>(activate(activation, sum));
   }
 
  private:
@@ -231,7 +232,7 @@ struct Output {
   }
   __device__ static void add(float (&sum)[kChunk<T>], const Pack& terms) {
 #pragma unroll
-    for (int j = 0; j < kChunk<T>; ++j) sum[j] += widen(terms.values[j]);
+    for (int j = 0; j < kChunk<T>; ++j) sum[j] += widened(terms.values[j]);
   }
 };
 

@@ -30,8 +30,7 @@ void fill_bits(StreamView stream, void* dst, std::int64_t count, T value) {
   static_assert(sizeof(Bits) == sizeof(T));
   std::memcpy(&bits, &value, sizeof bits);
   constexpr std::int64_t kWide = sizeof(uint4) / sizeof(Bits);
-  const bool aligned = reinterpret_cast<std::uintptr_t>(dst) % sizeof(uint4) == 0;
-  const std::int64_t wide = aligned ? count / kWide : 0;
+  const std::int64_t wide = is_aligned(dst) ? count / kWide : 0;
   if (wide > 0) {
     uint4 pattern;
     for (std::size_t i = 0; i < sizeof pattern / sizeof bits; ++i)

@@ -22,6 +22,9 @@ struct LaunchShape {
 void launch_untyped(const char* op, const void* kernel, const LaunchShape& shape, StreamView stream,
                     void** arguments);
 
+/// Whether an address allows accesses of 16 bytes.
+inline bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
 /// Blocks of `per_block` items that `count` items need, for grid.x. Throws UnsupportedError above 2^31 - 1.
 unsigned blocks_for(const char* op, std::int64_t count, std::int64_t per_block);
 
