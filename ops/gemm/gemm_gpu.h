@@ -15,8 +15,9 @@ struct Operands {
 };
 
 /// Launches the problem on the context's stream. Who runs it, and how, is decided once for each problem and
-/// alignment and kept in the context's plans under `op`: the preferred backend, or else cuBLASLt where it
-/// serves and the hand-written kernels where not, or the faster of both where the context measures.
+/// alignment and kept in the context's plans under `op`: the preferred backend, or the faster of both where
+/// the context measures, or else the hand-written kernels for small products and where cuBLASLt cannot serve,
+/// and cuBLASLt for the rest.
 void run_on_gpu(Context& ctx, const char* op, const Problem& problem, const Operands& operands);
 
 }  // namespace burin::gemm
