@@ -14,6 +14,7 @@ class AllocatedBuffer final : public Buffer {
         stream_owner_(std::move(stream_owner)),
         stream_(stream) {}
   ~AllocatedBuffer() override { resource_->deallocate(data(), bytes(), stream_); }
+  StreamView stream() const noexcept override { return stream_; }
 
  private:
   std::shared_ptr<MemoryResource> resource_;

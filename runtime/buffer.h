@@ -29,6 +29,8 @@ class BURIN_API Buffer {
   std::size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
   MemoryKind kind() const noexcept { return kind_; }
+  /// The stream in whose order the memory is given back; refers to nothing for memory of the caller's.
+  virtual StreamView stream() const noexcept { return {}; }
 
  protected:
   Buffer(void* data, std::size_t bytes, Device device, MemoryKind kind)

@@ -40,6 +40,9 @@ StreamState::~StreamState() {
 
 void StreamState::retain(std::shared_ptr<Buffer> buffer) {
   if (device.is_cpu()) return;
+  // What is given back in this stream's own order needs no keeping, and would keep the stream in return.
+  if (buffer->stream() == StreamView(this)) return;
+  release_finished();
   Event done(device, EventOptions{.timing = false});
   done.record(StreamView(this));
   const std::lock_guard lock(mutex_);

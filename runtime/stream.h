@@ -35,7 +35,8 @@ class BURIN_API StreamView {
   /// host, unless this stream or the event is of the CPU, which has no queue to wait in. Throws Error if the
   /// event was never recorded.
   void wait(const Event& event) const;
-  /// Keeps `buffer` alive until everything queued so far has finished; gives it up at a later synchronize().
+  /// Keeps `buffer` alive until everything queued so far has finished; gives it up at a later synchronize()
+  /// or retain(). A buffer that was allocated on this stream is in its order already, and is not kept.
   void retain(std::shared_ptr<Buffer> buffer) const;
   /// Shares ownership of the stream.
   std::shared_ptr<detail::StreamState> share() const;

@@ -1,4 +1,5 @@
 #include <burin/ops/common/check.h>
+#include <burin/ops/common/launch_bound.h>
 #include <burin/ops/common/measure.h>
 #include <burin/ops/conv2d/conv2d.h>
 #include <burin/ops/conv2d/conv2d_cuda.h>
@@ -189,14 +190,11 @@ double time_of(Context& ctx, const Plan& plan) {
                  [&](const Operands& operands, void* workspace) { run(ctx, plan, operands, workspace); });
 }
 
-/// Whether the GPU is done before the next call comes: the backend that launches fastest wins
-/// (docs/benchmarks.md).
 bool is_bound_by_launching(const Problem& problem) {
-  constexpr double kMostFlops = 5e8;
   const double terms =
       static_cast<double>(problem.w.count()) / static_cast<double>(std::max<std::int64_t>(problem.w[0], 1));
   return cuda_form(problem).layout == problem.layout &&
-         2 * static_cast<double>(problem.y.count()) * terms < kMostFlops;
+         2 * static_cast<double>(problem.y.count()) * terms < ops::kLaunchBoundConvFlops;
 }
 
 Plan gpu_plan(Context& ctx, const Problem& problem) {

@@ -1,4 +1,5 @@
 #include <burin/ops/common/check.h>
+#include <burin/ops/common/launch_bound.h>
 #include <burin/ops/common/measure.h>
 #include <burin/ops/gemm/gemm_cublaslt.h>
 #include <burin/ops/gemm/gemm_gpu.h>
@@ -38,13 +39,10 @@ void run(Context& ctx, const char* op, const Plan& plan, const Problem& p, const
     cuda(ctx.stream(), p, o.a, o.b, o.bias, o.y, workspace.raw());
 }
 
-/// Whether the GPU is done before the next call comes: the backend that launches fastest wins
-/// (docs/benchmarks.md).
 bool is_bound_by_launching(const Problem& p) {
-  constexpr double kMostFlops = 1e8;
   return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
              static_cast<double>(p.batch) <
-         kMostFlops;
+         ops::kLaunchBoundProductFlops;
 }
 
 Plan prepare(Context& ctx, const char* op, const Problem& p, const Operands& o) {
