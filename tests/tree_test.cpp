@@ -153,6 +153,22 @@ TEST(Tree, ReadmeShowsTheWholeExample) {
   EXPECT_NE(text_of(kSource / "README.md").find("```cpp\n" + program + "```\n"), std::string::npos);
 }
 
+TEST(Tree, LinksOfThePagesLeadSomewhere) {
+  std::vector<fs::path> pages = {kSource / "README.md"};
+  for (const fs::directory_entry& entry : fs::directory_iterator(kSource / "docs"))
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  int links = 0;
+  for (const fs::path& page : pages)
+    for (const std::string& line : lines_of(page))
+      for (std::size_t at = line.find("]("); at != std::string::npos; at = line.find("](", at + 1)) {
+        const std::string target = line.substr(at + 2, line.find(')', at) - at - 2);
+        if (target.starts_with("http")) continue;
+        ++links;
+        EXPECT_TRUE(fs::exists(page.parent_path() / target)) << page << " links " << target;
+      }
+  EXPECT_GT(links, 5);
+}
+
 TEST(Tree, KernelsAreLaunchedInOnePlace) {
   const std::string launch(3, '<');
   std::vector<std::string> folders = kLibrary;
