@@ -71,9 +71,10 @@ Tensor from_host_bytes(Context& ctx, const void* values, std::size_t bytes, cons
       shape);
   Tensor out = empty(ctx, shape, dtype);
   if (bytes == 0) return out;
-  // A borrowed view: copy() has finished reading it when it returns.
-  const Tensor host = Tensor::from_blob(const_cast<void*>(values), shape, dtype);
-  copy(ctx, out, host);
+  // As bytes, whose address need not be aligned. The view is borrowed: copy() has read it when it returns.
+  const Shape as_bytes{static_cast<std::int64_t>(bytes)};
+  Tensor raw(out.buffer(), DType::u8, as_bytes, {1});
+  copy(ctx, raw, Tensor::from_blob(const_cast<void*>(values), as_bytes, DType::u8));
   return out;
 }
 

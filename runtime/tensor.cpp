@@ -3,7 +3,8 @@
 #include <burin/runtime/tensor.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
+#include <limits>
 #include <utility>
 
 namespace burin {
@@ -16,16 +17,15 @@ struct Span {
 };
 
 Span span_of(const Shape& shape, const Strides& strides) {
-  if (shape.count() == 0) return {};
   Span span{0, 1};
   for (int axis = 0; axis < shape.rank(); ++axis) {
-    std::int64_t reach = 0;
+    std::int64_t whole = 0;  // where the axis would go on; checked in empty tensors too, for views compute it
     std::int64_t& side = strides[axis] < 0 ? span.low : span.high;
-    BURIN_CHECK(!__builtin_mul_overflow(shape[axis] - 1, strides[axis], &reach) &&
-                    !__builtin_add_overflow(side, reach, &side),
+    BURIN_CHECK(!__builtin_mul_overflow(shape[axis], strides[axis], &whole) &&
+                    (shape.count() == 0 || !__builtin_add_overflow(side, whole - strides[axis], &side)),
                 ShapeError, "shape {} with strides {} reaches past 63 bits", shape, to_string(strides));
   }
-  return span;
+  return shape.count() == 0 ? Span{} : span;
 }
 
 bool has_strides(const Shape& shape, const Strides& strides, const Strides& wanted) {
@@ -80,7 +80,8 @@ Tensor Tensor::from_blob(void* data, const Shape& shape, const Strides& strides,
   BURIN_CHECK(reinterpret_cast<std::uintptr_t>(data) % item_bytes(dtype) == 0, ShapeError,
               "from_blob: the address is not aligned to the {} bytes of {}", item_bytes(dtype), name(dtype));
   std::size_t bytes = 0;
-  BURIN_CHECK(!__builtin_mul_overflow(static_cast<std::size_t>(span.high), item_bytes(dtype), &bytes),
+  BURIN_CHECK(!__builtin_mul_overflow(static_cast<std::size_t>(span.high), item_bytes(dtype), &bytes) &&
+                  bytes <= static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max()),
               ShapeError, "from_blob: {} of {} is too large", shape, name(dtype));
   auto buffer = Buffer::wrap(data, bytes, device, std::exchange(deleter, {}));
   return Tensor(std::move(buffer), dtype, shape, strides);

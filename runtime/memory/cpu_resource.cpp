@@ -1,6 +1,8 @@
 #include <burin/runtime/check.h>
 #include <burin/runtime/memory/memory_resource.h>
 
+#include <cstddef>
+#include <limits>
 #include <new>
 
 namespace burin {
@@ -10,7 +12,9 @@ class CpuResource final : public MemoryResource {
  public:
   void* allocate(std::size_t bytes, StreamView) override {
     if (bytes == 0) return nullptr;
-    void* data = ::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow);
+    // operator new rounds up to the alignment, and what then passes 64 bits would come out small.
+    constexpr std::size_t kMost = std::numeric_limits<std::ptrdiff_t>::max();
+    void* data = bytes > kMost ? nullptr : ::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow);
     if (!data)
       throw OutOfMemory(fmt::format("{} bytes of host memory could not be allocated", bytes),
                         {.requested = bytes});

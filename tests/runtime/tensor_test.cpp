@@ -2,6 +2,7 @@
 #include <support/test_support.h>
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -225,6 +226,27 @@ TEST(FromBlob, RunsTheDeleterIfItThrows) {
   EXPECT_EQ(Tensor::from_blob(nullptr, {0, 3}, DType::f32).count(), 0);
 }
 
+TEST(FromBlob, RefusesSizesThatAddressesCannotCount) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  double value = 0;
+  EXPECT_THROW(Tensor::from_blob(&value, {std::int64_t{1} << 60}, DType::f64), ShapeError);
+  // Views multiply strides, those of empty tensors too.
+  EXPECT_THROW(Tensor::from_blob(nullptr, {0, 3}, {kMost, kMost}, DType::f32), ShapeError);
+  EXPECT_EQ(Tensor::from_blob(&value, {1, 1}, {kMost, 1}, DType::f64).unsqueeze(0).rank(), 3);
+}
+
+TEST(Memory, SizesNearTheLargestAreRefused) {
+  Context ctx;
+  constexpr std::int64_t k62 = std::int64_t{1} << 62;
+  // Rounded up to the alignment, the bytes of these would wrap to 0.
+  EXPECT_THROW(empty(ctx, {k62 - 1}, DType::f32), OutOfMemory);
+  EXPECT_THROW(empty(ctx, {std::numeric_limits<std::int64_t>::max()}, DType::bf16), OutOfMemory);
+  EXPECT_THROW(empty(ctx, {k62 / 2 - 1}, DType::f64), OutOfMemory);
+  const Tensor one = zeros(ctx, {1});
+  expect_error<ShapeError>([&] { contiguous(ctx, one.expand({k62})); }, "is too large");
+  expect_error<ShapeError>([&] { to(ctx, one.expand({k62}), DType::f64); }, "is too large");
+}
+
 TEST(TensorOfABuffer, MustLieInsideIt) {
   const auto buffer = Buffer::allocate(make_cpu_resource(), 40, Stream(Device::cpu()));
   EXPECT_EQ(Tensor(buffer, DType::f32, {2, 5}, Strides{5, 1}).count(), 10);
@@ -296,6 +318,14 @@ TEST_P(Factory, FromHostAndBack) {
       EXPECT_TRUE(to_vector<T>(ctx(), x.slice(0, 0, 0)).empty());
     }
   });
+}
+
+TEST_P(Factory, FromHostTakesBytesOfAnyAlignment) {
+  const float values[] = {1, -2, 3};
+  unsigned char bytes[sizeof values + 1];
+  std::memcpy(bytes + 1, values, sizeof values);
+  const Tensor x = from_host_bytes(ctx(), bytes + 1, sizeof values, {3}, DType::f32);
+  EXPECT_THAT(to_vector<float>(ctx(), x), ElementsAre(1, -2, 3));
 }
 
 TEST_P(Factory, CopiesBetweenAllStrides) {
