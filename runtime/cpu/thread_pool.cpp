@@ -1,3 +1,4 @@
+#include <burin/runtime/check.h>
 #include <burin/runtime/cpu/thread_pool.h>
 
 #include <atomic>
@@ -6,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <sched.h>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,8 +43,19 @@ bool spin_until(Ready&& ready) {
   return false;
 }
 
-// The pool whose task this thread is running, so that a loop inside a task does not wait for itself.
-thread_local const void* running_in = nullptr;
+/// The pools whose tasks this thread is in, innermost first, so that a loop inside a task does not wait for
+/// itself.
+struct Running {
+  const void* pool;
+  const Running* outer;
+};
+thread_local const Running* running = nullptr;
+
+bool is_running_in(const void* pool) {
+  for (const Running* at = running; at; at = at->outer)
+    if (at->pool == pool) return true;
+  return false;
+}
 
 }  // namespace
 
@@ -68,8 +81,8 @@ struct ThreadPool::State {
   std::vector<std::thread> workers;
 
   void work() {
-    const void* outer = running_in;
-    running_in = this;
+    const Running here{this, running};
+    running = &here;
     for (std::int64_t i; !loop.failed.load(std::memory_order_relaxed) &&
                          (i = loop.next.fetch_add(1, std::memory_order_relaxed)) < loop.tasks;) {
       try {
@@ -78,7 +91,7 @@ struct ThreadPool::State {
         if (!loop.failed.exchange(true)) loop.error = std::current_exception();
       }
     }
-    running_in = outer;
+    running = here.outer;
   }
 
   void serve() {
@@ -116,6 +129,9 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   try {
     for (int i = 1; i < state_->size; ++i)
       state_->workers.emplace_back([state = state_.get()] { state->serve(); });
+  } catch (const std::system_error& error) {
+    state_->stop();
+    throw Error(fmt::format("thread pool: {} threads cannot be started: {}", state_->size, error.what()));
   } catch (...) {
     state_->stop();
     throw;
@@ -128,7 +144,7 @@ int ThreadPool::size() const noexcept { return state_->size; }
 
 void ThreadPool::run(std::int64_t tasks, void (*invoke)(void*, std::int64_t), void* callable) {
   State& s = *state_;
-  if (tasks <= 1 || s.size == 1 || running_in == &s) {
+  if (tasks <= 1 || s.size == 1 || is_running_in(&s)) {
     for (std::int64_t i = 0; i < tasks; ++i) invoke(callable, i);
     return;
   }

@@ -13,7 +13,7 @@ namespace burin {
 class BURIN_API ThreadPool {
  public:
   /// `threads` counts the caller: 1 starts none. 0: one per core that this process may use. Idle threads spin
-  /// for a few tens of microseconds, then sleep.
+  /// for a few tens of microseconds, then sleep. Throws Error if the system refuses to start so many.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -109,6 +109,16 @@ TEST_P(ThreadPoolTest, AnotherPoolInsideATask) {
   EXPECT_EQ(runs, 24);
 }
 
+TEST_P(ThreadPoolTest, ALoopInsideAnotherPoolsTaskInsideATask) {
+  ThreadPool other(2);
+  std::atomic<int> runs{0};
+  pool_.for_each(2, [&](std::int64_t task) {
+    if (task != 0) return;
+    other.for_each(2, [&](std::int64_t) { pool_.for_each(3, [&](std::int64_t) { ++runs; }); });
+  });
+  EXPECT_GT(runs, 0);
+}
+
 TEST_P(ThreadPoolTest, CallersTakeTurns) {
   std::atomic<int> runs{0};
   std::vector<std::thread> callers;
