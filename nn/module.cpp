@@ -125,7 +125,8 @@ void Module::init(Context& ctx, std::uint64_t seed) {
   Philox random{.seed = seed};
   replace_all([&](const Parameter& parameter) {
     const Shape& shape = parameter.shape();
-    if (parameter.init() != Init::he_uniform) return full(ctx, shape, parameter.init() == Init::ones ? 1 : 0);
+    if (parameter.init() != Init::he_uniform || shape.count() == 0)
+      return full(ctx, shape, parameter.init() == Init::ones ? 1 : 0);
     const std::int64_t outputs = shape.rank() > 0 ? shape[0] : 1;
     const double fan_in = static_cast<double>(shape.count()) / static_cast<double>(outputs);
     const auto bound = static_cast<float>(std::sqrt(6.0 / fan_in));

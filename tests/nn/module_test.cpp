@@ -181,6 +181,14 @@ TEST_F(Module, InitIsSeededAndBounded) {
             to_vector<float>(ctx_, two.state_dict().at("1.weight")));
 }
 
+TEST_F(Module, InitOfEmptyParameters) {
+  for (Linear layer : {Linear(0, 3), Linear(3, 0)}) {
+    layer.init(ctx_, 1);
+    const Tensor y = layer(ctx_, zeros(ctx_, {2, layer.weight.shape()[1]}));
+    EXPECT_EQ(y.shape(), Shape({2, layer.weight.shape()[0]}));
+  }
+}
+
 TEST_F(Module, LayoutChangesWeightsOfRank4Only) {
   Sequential net = small_net();
   net.init(ctx_, 1);
