@@ -1,17 +1,23 @@
 #include <burin/io/file_writer.h>
+#include <burin/runtime/error.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
 #include <random>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace burin::io {
 namespace {
 
-/// A name in the same folder, so that renaming never crosses a file system.
-std::string temporary_name(const std::string& path) {
+/// A name in the same folder, so that renaming never crosses a file system. What is no regular file must not
+/// be renamed over: it would put a file in the place of a device such as /dev/null.
+std::string temporary_beside(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    throw FileError(path, -1, "", S_ISDIR(status.st_mode) ? "is a directory" : "is not a regular file");
   std::random_device random;
   return path + "." + std::to_string(random()) + ".tmp";
 }
@@ -20,7 +26,7 @@ std::string temporary_name(const std::string& path) {
 
 FileWriter::FileWriter(const std::string& path)
     : path_(path),
-      temporary_(temporary_name(path)),
+      temporary_(temporary_beside(path)),
       file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
   if (file_.get() < 0) throw_system_error(path_, "cannot create a file there", errno);
 }

@@ -34,6 +34,18 @@ std::vector<Cover> covers(int from, int to) {
   return all;
 }
 
+void check_image(const char* op, const Image& image) {
+  const bool sized = image.width >= 1 && image.height >= 1 && image.channels >= 1 && image.channels <= 4 &&
+                     image.pixels.size() / static_cast<std::size_t>(image.channels) /
+                             static_cast<std::size_t>(image.width) ==
+                         static_cast<std::size_t>(image.height) &&
+                     image.pixels.size() % (static_cast<std::size_t>(image.width) *
+                                            static_cast<std::size_t>(image.channels)) ==
+                         0;
+  BURIN_CHECK(sized, ShapeError, "{}: {} bytes are not an image of {} x {} pixels of {} channels (1 to 4)",
+              op, image.pixels.size(), image.width, image.height, image.channels);
+}
+
 }  // namespace
 
 Image make_image(const std::string& path, std::uint64_t width, std::uint64_t height, int channels) {
@@ -57,6 +69,7 @@ Image decode_image(std::span<const std::byte> file, const std::string& path) {
 }
 
 Image to_gray(const Image& image, std::uint8_t background) {
+  check_image("to_gray", image);
   Image gray{image.width, image.height, 1, {}};
   const auto channels = static_cast<std::size_t>(image.channels);
   gray.pixels.reserve(image.pixels.size() / channels);
@@ -74,8 +87,8 @@ Image to_gray(const Image& image, std::uint8_t background) {
 }
 
 Image resize_area(const Image& image, int width, int height) {
-  BURIN_CHECK(width >= 1 && height >= 1 && image.width >= 1 && image.height >= 1, ShapeError,
-              "resize_area: {} x {} to {} x {}", image.width, image.height, width, height);
+  check_image("resize_area", image);
+  BURIN_CHECK(width >= 1 && height >= 1, ShapeError, "resize_area: {} x {} is not a size", width, height);
   const std::vector<Cover> columns = covers(image.width, width);
   const std::vector<Cover> rows = covers(image.height, height);
   const auto channels = static_cast<std::size_t>(image.channels);

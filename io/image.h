@@ -27,11 +27,12 @@ BURIN_API Image load_image(const std::string& path);
 BURIN_API Image decode_image(std::span<const std::byte> file, const std::string& path = "<memory>");
 
 /// One channel: luma 0.299 R + 0.587 G + 0.114 B (Rec. 601), after transparent pixels were put on
-/// `background`.
+/// `background`. Throws ShapeError if the pixels are not width * height * channels bytes, or channels not 1
+/// to 4.
 BURIN_API Image to_gray(const Image& image, std::uint8_t background = 255);
 
 /// Another size, >= 1 each way: a pixel of the result is the mean of the area that it covers in the original.
-/// Alpha is averaged as any channel, so composite first. Throws ShapeError.
+/// Alpha is averaged as any channel, so composite first. Throws ShapeError, as to_gray and for sizes below 1.
 BURIN_API Image resize_area(const Image& image, int width, int height);
 
 }  // namespace burin::io

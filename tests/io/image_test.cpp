@@ -289,6 +289,14 @@ TEST(Image, ToGray) {
   EXPECT_EQ(io::to_gray({1, 1, 4, {0, 0, 0, 0}}).pixels, (Pixels{255}));
 }
 
+TEST(Image, RefusesPixelsThatAreNotTheirSize) {
+  for (const Image& bad : {Image{}, Image{2, 2, 0, Pixels(4)}, Image{2, 2, 5, Pixels(20)},
+                           Image{2, 2, 1, Pixels(3)}, Image{2, 2, 1, Pixels(5)}, Image{-1, 2, 1, {}}}) {
+    EXPECT_THROW(io::to_gray(bad), ShapeError);
+    EXPECT_THROW(io::resize_area(bad, 1, 1), ShapeError);
+  }
+}
+
 TEST(Image, ResizeArea) {
   EXPECT_EQ(io::resize_area({4, 2, 1, {0, 10, 20, 30, 40, 50, 60, 70}}, 2, 1).pixels, (Pixels{25, 45}));
   // 3 to 2: each pixel of the result covers one and a half.

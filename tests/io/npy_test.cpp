@@ -3,6 +3,8 @@
 #include <burin/runtime/copy.h>
 #include <io/io_test_support.h>
 
+#include <sys/stat.h>
+
 namespace burin::test {
 namespace {
 
@@ -149,6 +151,16 @@ TEST_F(Npy, RefusesMalformedFiles) {
   };
   for (const auto& [content, problem] : files)
     EXPECT_THAT(refusal<FileError>(content), HasSubstr(problem)) << content;
+}
+
+TEST_F(Npy, ReplacesNothingButRegularFiles) {
+  const Tensor x = zeros(ctx_, {2});
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(message_of<FileError>([&] { io::save_npy(ctx_, path("pipe"), x); }),
+              HasSubstr("not a regular file"));
+  EXPECT_THAT(message_of<FileError>([&] { io::save_npy(ctx_, path("."), x); }), HasSubstr("is a directory"));
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+  EXPECT_EQ(files(), 1u);
 }
 
 TEST_F(Npy, EveryTruncationIsRefused) {
