@@ -126,9 +126,10 @@ int main(int argc, char** argv) {
   const cnn::Options options = cnn::parse_options(argc, argv);
   try {
     cnn::run(options);
+    if (std::fflush(stdout) != 0) throw burin::Error("the output could not be written");
   } catch (const std::exception& error) {
     std::fflush(stdout);
-    fmt::print(stderr, "cnn: {}\n", error.what());
+    std::fprintf(stderr, "cnn: %s\n", error.what());  // fmt would throw where stderr is closed
     return 1;
   }
   return 0;

@@ -44,10 +44,14 @@ Options parse_options(int argc, char** argv) {
   auto* labels = app.add_option("--labels", options.labels, "its labels");
   images->needs(labels);
   labels->needs(images);
-  app.add_option("--image", options.image,
-                 "one PNG or JPEG of a digit, of any size, light on dark or dark on light")
-      ->excludes(images);
-  app.add_option("--json", options.json_path, "also write the results to this file");
+  const auto not_empty = [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); };
+  auto* image = app.add_option("--image", options.image,
+                               "one PNG or JPEG of a digit, of any size, light on dark or dark on light")
+                    ->check(not_empty)
+                    ->excludes(images);
+  app.add_option("--json", options.json_path, "also write the results of a set to this file")
+      ->check(not_empty)
+      ->excludes(image);
 
   try {
     app.parse(argc, argv);

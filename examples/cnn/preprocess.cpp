@@ -24,11 +24,11 @@ Gray gray_over(const burin::io::Image& image, std::uint8_t background) {
   return {flat.width, flat.height, std::vector<float>(flat.pixels.begin(), flat.pixels.end())};
 }
 
-float variance(const Gray& gray) {
-  const auto count = static_cast<float>(gray.pixels.size());
-  const float mean = std::accumulate(gray.pixels.begin(), gray.pixels.end(), 0.0f) / count;
-  return std::accumulate(gray.pixels.begin(), gray.pixels.end(), 0.0f,
-                         [mean](float sum, float v) { return sum + (v - mean) * (v - mean); }) /
+double variance(const Gray& gray) {
+  const auto count = static_cast<double>(gray.pixels.size());
+  const double mean = std::accumulate(gray.pixels.begin(), gray.pixels.end(), 0.0) / count;
+  return std::accumulate(gray.pixels.begin(), gray.pixels.end(), 0.0,
+                         [mean](double sum, double v) { return sum + (v - mean) * (v - mean); }) /
          count;
 }
 
@@ -74,12 +74,13 @@ bool separate_ink(Gray& gray) {
 /// Mean of the source over the square [x, x + step) x [y, y + step), in source pixels; 0 outside.
 float area_mean(const Gray& gray, double x, double y, double step) {
   double sum = 0;
-  for (int row = static_cast<int>(std::floor(y)); row < y + step; ++row) {
-    const double height = std::min(row + 1.0, y + step) - std::max<double>(row, y);
-    for (int column = static_cast<int>(std::floor(x)); column < x + step; ++column) {
-      const double width = std::min(column + 1.0, x + step) - std::max<double>(column, x);
-      const bool inside = row >= 0 && row < gray.height && column >= 0 && column < gray.width;
-      if (inside) sum += width * height * gray.at(column, row);
+  const double bottom = std::min<double>(y + step, gray.height);
+  const double right = std::min<double>(x + step, gray.width);
+  for (int row = std::max(static_cast<int>(std::floor(y)), 0); row < bottom; ++row) {
+    const double height = std::min(row + 1.0, bottom) - std::max<double>(row, y);
+    for (int column = std::max(static_cast<int>(std::floor(x)), 0); column < right; ++column) {
+      const double width = std::min(column + 1.0, right) - std::max<double>(column, x);
+      sum += width * height * gray.at(column, row);
     }
   }
   return static_cast<float>(sum / (step * step));

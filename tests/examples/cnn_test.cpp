@@ -2,6 +2,8 @@
 
 #include <burin/runtime/device.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +12,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <zlib.h>
 
 namespace burin {
 namespace {
@@ -86,6 +89,42 @@ TEST_F(Cnn, ReadsPicturesOfAnyKind) {
   EXPECT_GE(pictures, 20);
 }
 
+/// A gray picture of one row, dark in the middle.
+std::string long_png(std::uint32_t width) {
+  const auto big_endian = [](std::uint32_t value) {
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 0xFF);
+    return bytes;
+  };
+  const auto chunk = [&](const std::string& text) {  // kind and body
+    const auto crc = crc32(0, reinterpret_cast<const Bytef*>(text.data()), static_cast<uInt>(text.size()));
+    return big_endian(static_cast<std::uint32_t>(text.size() - 4)) + text +
+           big_endian(static_cast<std::uint32_t>(crc));
+  };
+  std::string row(1 + width, '\xff');
+  row[0] = 0;  // no filter
+  std::fill_n(row.begin() + width / 2, width / 10, '\0');
+  uLongf packed_size = compressBound(static_cast<uLong>(row.size()));
+  std::string packed(packed_size, '\0');
+  compress(reinterpret_cast<Bytef*>(packed.data()), &packed_size, reinterpret_cast<const Bytef*>(row.data()),
+           static_cast<uLong>(row.size()));
+  packed.resize(packed_size);
+  return "\x89PNG\r\n\x1a\n" +
+         chunk("IHDR" + big_endian(width) + big_endian(1) + std::string("\x08\0\0\0\0", 5)) +
+         chunk("IDAT" + packed) + chunk("IEND");
+}
+
+TEST_F(Cnn, ReadsPicturesOfOneRow) {
+  const Outcome cnn = run("--device cpu --image " + file("row.png", long_png(1'000'000)).string());
+  EXPECT_EQ(cnn.status, 0) << cnn.output;
+}
+
+TEST_F(Cnn, SaysWhenItsOutputIsLost) {
+  const Outcome cnn =
+      run("--device cpu --image " + data("images/digit7_rgb_dark_on_light.png") + " > /dev/full");
+  EXPECT_EQ(cnn.status, 1);
+}
+
 TEST_F(Cnn, SaysWhyThereIsNoGpu) {
   const CudaAvailability cuda = cuda_availability();
   if (cuda.count > 0) GTEST_SKIP() << "this machine has a GPU";
@@ -98,8 +137,9 @@ TEST_F(Cnn, SaysWhyThereIsNoGpu) {
 }
 
 TEST_F(Cnn, WrongUsageExitsWith2) {
-  for (const std::string arguments : {"--nonsense", "--device tpu", "--batch 0", "--batch many",
-                                      "--precision f8", "--images only.gz", "stray", "--threads -1"}) {
+  for (const std::string arguments :
+       {"--nonsense", "--device tpu", "--batch 0", "--batch many", "--precision f8", "--images only.gz",
+        "stray", "--threads -1", "--image ''", "--json ''", "--image a.png --json b.json"}) {
     const Outcome cnn = run(arguments);
     EXPECT_EQ(cnn.status, 2) << arguments << "\n" << cnn.output;
   }
