@@ -31,4 +31,14 @@ class CpuResource final : public MemoryResource {
 
 std::shared_ptr<MemoryResource> make_cpu_resource() { return std::make_shared<CpuResource>(); }
 
+#if !defined(BURIN_WITH_CUDA)
+std::shared_ptr<MemoryResource> make_pinned_resource() {
+  throw DeviceError(fmt::format("pinned_resource: {}", cuda_availability().reason));
+}
+
+std::shared_ptr<MemoryResource> make_cuda_resource(int) {
+  throw DeviceError(fmt::format("cuda_resource: {}", cuda_availability().reason));
+}
+#endif
+
 }  // namespace burin

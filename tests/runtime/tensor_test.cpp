@@ -235,6 +235,12 @@ TEST(FromBlob, RefusesSizesThatAddressesCannotCount) {
   EXPECT_EQ(Tensor::from_blob(&value, {1, 1}, {kMost, 1}, DType::f64).unsqueeze(0).rank(), 3);
 }
 
+TEST(Memory, CudaMemoryWithoutCudaIsADeviceError) {
+  if (cuda_availability().count > 0) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_THROW(make_pinned_resource(), DeviceError);
+  EXPECT_THROW(make_cuda_resource(0), DeviceError);
+}
+
 TEST(Memory, SizesNearTheLargestAreRefused) {
   Context ctx;
   constexpr std::int64_t k62 = std::int64_t{1} << 62;
