@@ -27,6 +27,8 @@ if(type STREQUAL "STATIC_LIBRARY")
   endif()
 endif()
 
+# The prefix is wherever the file lies: cmake --install may be given another than configuration was.
+file(RELATIVE_PATH BURIN_PC_UP /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_package_config_file(cmake/burinConfig.cmake.in burinConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/burin)
 write_basic_package_version_file(burinConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -16,6 +16,6 @@ cmake --preset "$preset"
 cmake --build --preset "$preset"
 rm -rf "$results"
 failed=0
-GTEST_OUTPUT=xml:$results/ ctest --preset "$preset" || failed=$?
+GTEST_OUTPUT=xml:$results/ ctest --preset "$preset" --output-junit "$results/ctest.junit" || failed=$?
 python3 scripts/count_tests.py "$results"
 exit "$failed"

@@ -112,6 +112,7 @@ void run(const Options& options) {
   if (!options.image.empty()) return classify_image(options, classifier);
 
   const DigitSet set = load_digits(options);
+  if (set.count() == 0) throw burin::FileError(options.images, -1, "", "the set has no digits");
   std::vector<Prediction> predictions;
   const Results results = classify_set(options, set, classifier, predictions);
   draw_some(set, predictions);

@@ -30,12 +30,12 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--batch", options.batch, "digits a forward pass")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  app.add_option("--precision", options.precision, "f32, tf32 (CUDA), f16 or bf16")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Precision>{{"f32", Precision::f32},
-                                                                           {"tf32", Precision::tf32},
-                                                                           {"f16", Precision::f16},
-                                                                           {"bf16", Precision::bf16}}))
-      ->default_str("f32");
+  const std::map<std::string, Precision> precisions = {
+      {"f32", Precision::f32}, {"tf32", Precision::tf32}, {"f16", Precision::f16}, {"bf16", Precision::bf16}};
+  std::string precision = "f32";
+  app.add_option("--precision", precision, "f32, tf32 (CUDA), f16 or bf16")
+      ->check(CLI::IsMember({"f32", "tf32", "f16", "bf16"}))
+      ->capture_default_str();
   app.add_option("--threads", options.threads, "CPU threads (default: one per core)")
       ->check(CLI::Range(1, 1024));
   app.add_option("--weights", options.weights, "trained weights (safetensors)")->capture_default_str();
@@ -58,6 +58,7 @@ Options parse_options(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
+  options.precision = precisions.at(precision);
   if (!device.empty()) options.device = burin::Device::parse(device);
   return options;
 }

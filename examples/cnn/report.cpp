@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -24,6 +25,41 @@ std::string text_row(const std::array<std::uint8_t, kPixels>& digit, std::int64_
     text += kRamp[static_cast<std::size_t>(ink) * (kRamp.size() - 1) / 255];
   }
   return text;
+}
+
+/// How many digits fit side by side: 30 columns each, of 80 where the width is not known.
+std::size_t digits_abreast() {
+  winsize window{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+  return std::max<std::size_t>(1, (is_known ? window.ws_col : 80u) / 30u);
+}
+
+void draw_row(const std::vector<std::array<std::uint8_t, kPixels>>& digits,
+              const std::vector<Prediction>& predictions, const std::vector<int>& labels, std::size_t first,
+              std::size_t last) {
+  for (std::int64_t row = 0; row + 1 < kSide; row += 2) {
+    std::string line;
+    for (std::size_t i = first; i < last; ++i) line += text_row(digits[i], row) + "  ";
+    line.erase(line.find_last_not_of(' ') + 1);
+    fmt::print("{}\n", line);
+  }
+  std::string answers;
+  std::string truth;
+  for (std::size_t i = first; i < last; ++i) {
+    std::string answer;
+    for (const int digit : predictions[i].top3())
+      answer += fmt::format("{} {:.1f}%  ", digit,
+                            100 * predictions[i].probabilities[static_cast<std::size_t>(digit)]);
+    answers += fmt::format("{:<30}", answer);
+    if (labels[i] >= 0)
+      truth += fmt::format("{:<30}", fmt::format("label {}{}", labels[i],
+                                                 labels[i] == predictions[i].digit() ? "" : " (wrong)"));
+  }
+  answers.erase(answers.find_last_not_of(' ') + 1);
+  truth.erase(truth.find_last_not_of(' ') + 1);
+  fmt::print("{}\n", answers);
+  if (!truth.empty()) fmt::print("{}\n", truth);
+  fmt::print("\n");
 }
 
 }  // namespace
@@ -53,31 +89,10 @@ void Progress::show(std::int64_t done) {
 
 void draw_digits(const std::vector<std::array<std::uint8_t, kPixels>>& digits,
                  const std::vector<Prediction>& predictions, const std::vector<int>& labels) {
-  for (std::int64_t row = 0; row + 1 < kSide; row += 2) {
-    std::string line;
-    for (const auto& digit : digits) line += text_row(digit, row) + "  ";
-    line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
-  }
-  std::string answers;
-  std::string truth;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    std::string answer;
-    for (const int digit : predictions[i].top3())
-      answer += fmt::format("{} {:.1f}%  ", digit,
-                            100 * predictions[i].probabilities[static_cast<std::size_t>(digit)]);
-    answers += fmt::format("{:<30}", answer);
-    if (labels[i] >= 0)
-      truth += fmt::format("{:<30}", fmt::format("label {}{}", labels[i],
-                                                 labels[i] == predictions[i].digit() ? "" : " (wrong)"));
-  }
-  answers.erase(answers.find_last_not_of(' ') + 1);
-  truth.erase(truth.find_last_not_of(' ') + 1);
-  fmt::print("{}\n", answers);
-  if (!truth.empty()) fmt::print("{}\n", truth);
-  fmt::print("\n");
+  const std::size_t abreast = digits_abreast();
+  for (std::size_t first = 0; first < digits.size(); first += abreast)
+    draw_row(digits, predictions, labels, first, std::min(digits.size(), first + abreast));
 }
-
 void print_results(const Results& results, std::int64_t batch) {
   struct Confused {
     std::int64_t times;

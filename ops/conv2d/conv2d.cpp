@@ -1,14 +1,12 @@
 #include <burin/ops/common/check.h>
-#include <burin/ops/common/launch_bound.h>
-#include <burin/ops/common/measure.h>
 #include <burin/ops/conv2d/conv2d.h>
 #include <burin/ops/conv2d/conv2d_cuda.h>
 #include <burin/ops/conv2d/conv2d_impl.h>
 #include <burin/runtime/cpu/thread_pool.h>
-#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/plan_cache.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace burin {
@@ -22,12 +20,19 @@ using conv2d_impl::Problem;
 /// Windows of a kernel along one axis.
 std::int64_t output_extent(const char* axis, std::int64_t input, std::int64_t before, std::int64_t after,
                            std::int64_t kernel, std::int64_t dilation, std::int64_t stride) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   BURIN_CHECK(kernel >= 1, ShapeError, "conv2d: the kernel's {} ({}) must be at least 1", axis, kernel);
   BURIN_CHECK(stride >= 1, ShapeError, "conv2d: the stride of the {} ({}) must be at least 1", axis, stride);
   BURIN_CHECK(dilation >= 1, ShapeError, "conv2d: the dilation of the {} ({}) must be at least 1", axis,
               dilation);
   BURIN_CHECK(before >= 0 && after >= 0, ShapeError,
               "conv2d: the padding of the {} ({} and {}) must not be negative", axis, before, after);
+  for (const auto& [what, value] : {std::pair("kernel", kernel),
+                                    {"stride", stride},
+                                    {"dilation", dilation},
+                                    {"padding", std::max(before, after)}})
+    BURIN_CHECK(value <= kMost, ShapeError, "conv2d: the {} of the {} ({}) must be below 2^31", what, axis,
+                value);
   std::int64_t padded = 0;
   std::int64_t reach = 0;
   const bool fits = !__builtin_add_overflow(input, before, &padded) &&
@@ -155,82 +160,6 @@ void conv2d_into(Context& ctx, Tensor& y, const Tensor& x, const Tensor& w, cons
 }
 
 namespace conv2d_impl {
-namespace {
-
-/// The form in which the hand-written kernels run fastest. Tensor cores want channels innermost; without that
-/// order their operands are gathered element by element, which costs more than turning the tensors round.
-Problem cuda_form(Problem problem) {
-  const bool tensor_cores = problem.dtype != DType::f32 || problem.allow_tf32;
-  if (tensor_cores && problem.w[1] % 8 == 0) problem.layout = Layout::channels_last;
-  return problem;
-}
-
-Plan cuda_plan(Context& ctx, const Problem& problem) {
-  Plan plan;
-  plan.backend = Backend::cuda;
-  plan.problem = cuda_form(problem);
-  plan.cuda =
-      std::make_shared<CudaPlan>(cuda_prepare(plan.problem, cuda::multiprocessor_count(ctx.device().index)));
-  plan.workspace_bytes = workspace_bytes(*plan.cuda);
-  return plan;
-}
-
-Plan cudnn_plan(Context& ctx, const Problem& problem) {
-  Plan plan;
-  plan.backend = Backend::cudnn;
-  plan.problem = problem;
-  plan.alignment = kCudnnAlignment;
-  plan.cudnn = cudnn_prepare(ctx, problem, ctx.autotune());
-  plan.workspace_bytes = workspace_bytes(*plan.cudnn);
-  return plan;
-}
-
-double time_of(Context& ctx, const Plan& plan) {
-  return time_ms(ctx, plan.problem, plan.workspace_bytes,
-                 [&](const Operands& operands, void* workspace) { run(ctx, plan, operands, workspace); });
-}
-
-bool is_bound_by_launching(const Problem& problem) {
-  const double terms =
-      static_cast<double>(problem.w.count()) / static_cast<double>(std::max<std::int64_t>(problem.w[0], 1));
-  return cuda_form(problem).layout == problem.layout &&
-         2 * static_cast<double>(problem.y.count()) * terms < ops::kLaunchBoundConvFlops;
-}
-
-Plan gpu_plan(Context& ctx, const Problem& problem) {
-  std::string refusal = cudnn_refuses(problem);
-  const Backend choice = ops::choose("conv2d", ctx, {{Backend::cudnn, refusal.empty(), refusal}});
-  if (choice == Backend::cuda) {
-    Plan plan = cuda_plan(ctx, problem);
-    plan.passed_over = std::move(refusal);
-    return plan;
-  }
-  if (ctx.preferred() == Backend::cudnn) return cudnn_plan(ctx, problem);
-  if (!ctx.autotune() && is_bound_by_launching(problem)) {
-    Plan plan = cuda_plan(ctx, problem);
-    plan.passed_over = "slower to launch, for so small a product";
-    return plan;
-  }
-  try {
-    Plan library = cudnn_plan(ctx, problem);
-    if (!ctx.autotune()) return library;
-    Plan own = cuda_plan(ctx, problem);
-    // Turning the tensors round is part of the hand-written kernel's price, and not measured: leave it the
-    // calls where it has nothing to turn.
-    if (own.problem.layout != problem.layout || time_of(ctx, library) <= time_of(ctx, own)) return library;
-    own.passed_over = "slower when measured";
-    return own;
-  } catch (const UnsupportedError& error) {
-    refusal = error.what();
-  } catch (const LibraryError& error) {
-    refusal = error.what();
-  }
-  Plan plan = cuda_plan(ctx, problem);
-  plan.passed_over = std::move(refusal);
-  return plan;
-}
-
-}  // namespace
 
 Plan prepare(Context& ctx, const Problem& problem) {
   if constexpr (kHasCuda)
@@ -242,19 +171,6 @@ Plan prepare(Context& ctx, const Problem& problem) {
   plan.cpu = cpu_prepare(plan.problem, ctx.threads().size());
   plan.workspace_bytes = plan.cpu.workspace_bytes;
   return plan;
-}
-
-double time_ms(Context& ctx, const Problem& problem, std::size_t workspace_bytes,
-               const std::function<void(const Operands&, void* workspace)>& launch) {
-  const auto scratch = [&](const Shape& shape) { return zeros(ctx, shape, problem.dtype); };
-  const Tensor x = scratch(problem.x);
-  const Tensor w = scratch(problem.w);
-  const Tensor bias = problem.has_bias ? scratch(Shape({problem.w[0]})) : Tensor();
-  const Tensor residual = problem.has_residual ? scratch(problem.y) : Tensor();
-  Tensor y = scratch(problem.y);
-  Tensor workspace = empty(ctx, Shape({static_cast<std::int64_t>(workspace_bytes)}), DType::u8);
-  const Operands operands{x.raw(), w.raw(), bias.raw(), residual.raw(), y.raw()};
-  return ops::best_ms(ctx, [&] { launch(operands, workspace.raw()); });
 }
 
 void run(Context& ctx, const Plan& plan, const Operands& operands, void* workspace) {

@@ -12,7 +12,7 @@
 namespace burin {
 
 struct Conv2dParams {
-  std::array<std::int64_t, 2> stride{1, 1};    // [vertical, horizontal], >= 1
+  std::array<std::int64_t, 2> stride{1, 1};    // [vertical, horizontal], >= 1; these numbers are below 2^31
   std::array<std::int64_t, 2> dilation{1, 1};  // likewise
   Padding2d padding{};                         // zeros, >= 0 a side; sides may differ
   std::int64_t groups = 1;                     // divides C and K

@@ -17,7 +17,8 @@ inline constexpr std::int64_t kDirectRows = 3;  // output channels of a group, u
 struct Geometry {
   explicit Geometry(const Problem& p)
       : groups(p.params.groups),
-        channels(p.w[1]),
+        channels(p.x.count() == 0 ? 0
+                                  : p.w[1]),  // of an empty x nothing is read: all its windows are padding
         height(p.x[2]),
         width(p.x[3]),
         rows(p.w[0] / groups),

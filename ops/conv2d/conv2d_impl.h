@@ -72,6 +72,8 @@ struct Plan {
 /// `problem` in the caller's dtype and layout. Reads the context's device, preference, precision and
 /// autotuning; queues nothing unless it measures. Throws UnsupportedError.
 Plan prepare(Context& ctx, const Problem& problem);
+/// The part of prepare() for a GPU (conv2d_gpu.cpp).
+Plan gpu_plan(Context& ctx, const Problem& problem);
 /// Launches, and nothing else. Operands are as plan.problem says; workspace holds workspace_bytes.
 void run(Context& ctx, const Plan& plan, const Operands& operands, void* workspace);
 
