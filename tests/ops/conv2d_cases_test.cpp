@@ -321,8 +321,14 @@ TEST(Conv2dErrors, NameTheRuleAndWhatWasGiven) {
   rejected("the kernel's width (0) must be at least 1", x, zeros(ctx, {6, 4, 3, 0}));
   rejected("the height of the dilated kernel (7) must not exceed that of the padded input (6)", x, w,
            {.dilation = {3, 1}, .padding = {.top = 1}});
-  rejected("passes 63 bits", x, w, {.dilation = {std::numeric_limits<std::int64_t>::max(), 1}});
-  rejected("passes 63 bits", x, w, {.padding = {.left = std::numeric_limits<std::int64_t>::max()}});
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  rejected("the dilation of the height (9223372036854775807) must be below 2^31", x, w,
+           {.dilation = {kHuge, 1}});
+  rejected("the stride of the width (9223372036854775807) must be below 2^31", x, w, {.stride = {1, kHuge}});
+  rejected("the padding of the width (9223372036854775807) must be below 2^31", x, w,
+           {.padding = {.left = kHuge}});
+  rejected("passes 63 bits", zeros(ctx, {0, 1, kHuge, 1}), zeros(ctx, {1, 1, 1, 1}),
+           {.padding = {.bottom = 1}});
   rejected("bias must have shape [6], one value for each output channel, and has [4]", x, w, {},
            zeros(ctx, {4}));
   rejected("residual must have the output's shape [1, 6, 3, 4] and has [6]", x, w, {}, {}, zeros(ctx, {6}));
