@@ -7,10 +7,12 @@
 #include <burin/runtime/divide_up.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace burin::conv2d_impl {
 
 inline constexpr std::int64_t kTileFloats = 64 * 1024;  // of x that a task works on: half of a usual L2
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr std::int64_t kDirectRows = 3;  // output channels of a group, up to which nothing is packed
 
 /// The sizes of a call under short names, for one group of channels.
@@ -55,8 +57,20 @@ struct Epilogue {
 };
 
 /// Writes `columns` values of each row of a tile. y (and residual) have the pitch `pitch`.
-inline void finish_tile(const Vector (&sums)[kRows][2], int rows, std::int64_t columns, const Epilogue& e,
-                        float* y, std::int64_t pitch) {
+[[gnu::always_inline]] inline void finish_tile(const Vector (&sums)[kRows][2], int rows, std::int64_t columns,
+                                               const Epilogue& e, float* y, std::int64_t pitch) {
+  const bool is_plain =
+      e.activation.kind == ActivationKind::none || e.activation.kind == ActivationKind::relu;
+  if (columns == kPanel && e.is_first && e.is_last && !e.residual &&
+      is_plain) {  // the common case, without a branch
+    const Vector floor = e.activation.kind == ActivationKind::relu ? Vector{} : Vector{} - kInfinity;
+    for (int r = 0; r < rows; ++r)
+      for (int v = 0; v < 2; ++v) {
+        const Vector value = sums[r][v] + (e.bias ? e.bias[r] : 0.0f);
+        store(y + r * pitch + v * kVector, value < floor ? floor : value);
+      }
+    return;
+  }
   for (int r = 0; r < rows; ++r) {
     float* out = y + r * pitch;
     const float* before = e.is_first ? (e.residual ? e.residual + r * pitch : nullptr) : out;

@@ -44,8 +44,8 @@ inline void copy_run(const float* from, std::int64_t count, float* to) {
 /// columns are wanted and whose row i lies at panel(i). a is read in place: its rows are the weights as the
 /// model stores them.
 template <int kRowCount, int kVectors, class Panel>
-inline void multiply_tile(std::int64_t k, const float* a, std::int64_t a_pitch, const Panel& panel,
-                          Vector (&sums)[kRows][2]) {
+[[gnu::always_inline]] inline void multiply_tile(std::int64_t k, const float* a, std::int64_t a_pitch,
+                                                 const Panel& panel, Vector (&sums)[kRows][2]) {
   Vector local[kRowCount][kVectors];
   for (auto& row : local)
     for (Vector& sum : row) sum = Vector{};
@@ -61,8 +61,9 @@ inline void multiply_tile(std::int64_t k, const float* a, std::int64_t a_pitch, 
 
 /// The same for a row count known at run time.
 template <int kVectors, int kRowCount = kRows, class Panel>
-inline void multiply_tile(int rows, std::int64_t k, const float* a, std::int64_t a_pitch, const Panel& panel,
-                          Vector (&sums)[kRows][2]) {
+[[gnu::always_inline]] inline void multiply_tile(int rows, std::int64_t k, const float* a,
+                                                 std::int64_t a_pitch, const Panel& panel,
+                                                 Vector (&sums)[kRows][2]) {
   if (rows == kRowCount)
     multiply_tile<kRowCount, kVectors>(k, a, a_pitch, panel, sums);
   else if constexpr (kRowCount > 1)

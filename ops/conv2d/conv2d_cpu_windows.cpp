@@ -46,6 +46,7 @@ void finish_windows(const Geometry& g, const Slice& t, const Vector (&sums)[kRow
                             true, g.params.activation};
     return finish_tile(sums, rows, columns, epilogue, t.y + first, g.pixels());
   }
+  const bool is_relu = g.params.activation.kind == ActivationKind::relu;
   float values[kRows][kPanel];
   for (int r = 0; r < rows; ++r)
     for (int v = 0; v * kVector < columns; ++v) store(values[r] + v * kVector, sums[r][v]);
@@ -56,9 +57,11 @@ void finish_windows(const Geometry& g, const Slice& t, const Vector (&sums)[kRow
       const std::int64_t first = at(r, out_row, column);
       const float bias = t.bias ? t.bias[row + r] : 0.0f;
       float* out = t.y + first;
-      for (std::int64_t i = 0; i < count; ++i)
-        out[i] = values[r][done + i] + (t.residual ? bias + t.residual[first + i] : bias);
-      apply(g.params.activation, out, count);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const float value = values[r][done + i] + (t.residual ? bias + t.residual[first + i] : bias);
+        out[i] = is_relu && value < 0.0f ? 0.0f : value;
+      }
+      if (!is_relu) apply(g.params.activation, out, count);
     }
     done += run;
   }
@@ -92,8 +95,8 @@ void multiply_windows(const CpuPlan& plan, const Geometry& g, const Padded& padd
 
 bool windows_pay(const Geometry& g) {
   const Padded padded(g);
-  return g.params.stride == std::array<std::int64_t, 2>{1, 1} && !g.is_pointwise() && g.terms() > 0 &&
-         g.terms() <= kMostTerms &&
+  return g.params.stride == std::array<std::int64_t, 2>{1, 1} && !g.is_pointwise() &&
+         g.terms() >= kFewestTerms && g.terms() <= kMostTerms &&
          (padded.pitch - g.out_width) * g.rows <
              24 * g.out_width;  // 24: measured, as rows' worth of packing a pixel
 }
