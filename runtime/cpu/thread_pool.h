@@ -9,7 +9,9 @@
 namespace burin {
 
 /// A fixed set of threads for loops over independent tasks. The calling thread works too. Thread-safe: loops
-/// of two callers run one after the other. A loop inside a task runs on that task's thread alone.
+/// of two callers run one after the other. A loop inside a task runs on that task's thread alone. Two threads
+/// must not enter two pools crosswise, each with a loop of the other pool inside its own: they would wait for
+/// each other.
 class BURIN_API ThreadPool {
  public:
   /// `threads` counts the caller: 1 starts none. 0: one per core that this process may use. Idle threads spin
