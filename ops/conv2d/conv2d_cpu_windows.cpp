@@ -67,14 +67,13 @@ void finish_windows(const Geometry& g, const Slice& t, const Vector (&sums)[kRow
   }
 }
 
-/// Output channels [row_begin, row_end) of pixels [begin, end).
+/// Every output channel of pixels [begin, end).
 void multiply_windows(const CpuPlan& plan, const Geometry& g, const Padded& padded, const Slice& t,
-                      const float* x, std::int64_t row_begin, std::int64_t row_end, std::int64_t begin,
-                      std::int64_t end) {
+                      const float* x, std::int64_t begin, std::int64_t end) {
   const std::int64_t terms = g.terms();
   const std::int64_t* offsets = plan.offsets.data();
-  for (std::int64_t row = row_begin; row < row_end; row += kRows) {
-    const int rows = static_cast<int>(std::min<std::int64_t>(kRows, row_end - row));
+  for (std::int64_t row = 0; row < g.rows; row += kRows) {
+    const int rows = static_cast<int>(std::min<std::int64_t>(kRows, g.rows - row));
     std::int64_t out_row = begin / padded.pitch;
     std::int64_t column = begin % padded.pitch;
     for (std::int64_t pixel = begin; pixel < end; pixel += kPanel) {
@@ -118,7 +117,6 @@ CpuPlan windows_prepare(const Problem& problem, int threads) {
   const std::int64_t even = threads == 1 ? panels : divide_up(panels * slices, std::int64_t{4} * threads);
   const std::int64_t tiles = divide_up(panels, std::clamp<std::int64_t>(even, 1, most));
   plan.tile_pixels = divide_up(panels, tiles) * kPanel;
-  plan.tile_rows = g.rows;
   // The last panel reads up to a panel past the last window.
   plan.workspace_bytes =
       static_cast<std::size_t>(slices * g.channels * padded.plane + kPanel) * sizeof(float);
@@ -145,7 +143,7 @@ void windows_run(const CpuPlan& plan, const Problem& problem, ThreadPool& thread
     const std::int64_t slice = task / tiles;
     const std::int64_t begin = task % tiles * plan.tile_pixels;
     multiply_windows(plan, g, padded, slice_of(g, operands, slice / g.groups, slice % g.groups),
-                     copy + slice * g.channels * padded.plane, 0, g.rows, begin,
+                     copy + slice * g.channels * padded.plane, begin,
                      std::min(begin + plan.tile_pixels, padded.span));
   });
 }

@@ -37,7 +37,8 @@ struct Operands {
   void* y = nullptr;
 };
 
-/// How the CPU cuts a call into tasks, each a block of output channels by a tile of pixels.
+/// How the CPU cuts a call into tasks, each a tile of pixels by all output channels or, if packed, a block of
+/// them.
 struct CpuPlan {
   enum class Way {
     packed,   // windows are gathered, tile by tile, into panels of `depth` terms that stay in cache
@@ -46,8 +47,8 @@ struct CpuPlan {
   };
   Way way = Way::packed;
   std::int64_t tile_pixels = 0;
-  std::int64_t tile_rows = 0;  // output channels
   std::size_t workspace_bytes = 0;
+  std::int64_t tile_rows = 0;           // packed: output channels
   std::int64_t depth = 0;               // packed: terms
   std::int64_t workers = 0;             // packed: each with its own part of the workspace,
   std::int64_t worker_floats = 0;       // this much
