@@ -1,11 +1,37 @@
 #include <burin/runtime/check.h>
 #include <burin/runtime/cuda/cuda_api.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <mutex>
 
 namespace burin::cuda {
 namespace {
+
+// The driver's functions are found through the runtime, so that Burin does not need libcuda to start. They
+// have been there, in this form, since CUDA 10.2; the results of the driver and the runtime share numbers.
+constexpr unsigned kDriverVersion = 10020;
+
+struct FunctionName {
+  template <std::size_t kSize>
+  consteval FunctionName(const char (&text)[kSize]) {
+    std::copy_n(text, kSize, value);
+  }
+  char value[40] = {};
+};
+
+template <FunctionName kName, class... Arguments>
+cudaError_t call_driver(Arguments... arguments) {
+  // Found once: an address, the same for every caller.
+  static const auto function = [] {
+    void* address = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    ::cudaGetDriverEntryPointByVersion(kName.value, &address, kDriverVersion, cudaEnableDefault, &found);
+    return reinterpret_cast<CUresult (*)(Arguments...)>(address);
+  }();
+  return function ? static_cast<cudaError_t>(function(arguments...)) : cudaErrorNotSupported;
+}
 
 constexpr CudaApi kLinked = {
     .cudaGetDeviceCount = ::cudaGetDeviceCount,
@@ -34,16 +60,25 @@ constexpr CudaApi kLinked = {
     .cudaMemcpyAsync = ::cudaMemcpyAsync,
     .cudaMemsetAsync = ::cudaMemsetAsync,
     .cudaMemGetInfo = ::cudaMemGetInfo,
-    .cudaMemPoolCreate = ::cudaMemPoolCreate,
-    .cudaMemPoolDestroy = ::cudaMemPoolDestroy,
-    .cudaMemPoolSetAttribute = ::cudaMemPoolSetAttribute,
-    .cudaMemPoolGetAttribute = ::cudaMemPoolGetAttribute,
-    .cudaMallocFromPoolAsync = ::cudaMallocFromPoolAsync,
-    .cudaFreeAsync = ::cudaFreeAsync,
+    .cudaMalloc = ::cudaMalloc,
+    .cudaFree = ::cudaFree,
     .cudaHostAlloc = ::cudaHostAlloc,
     .cudaFreeHost = ::cudaFreeHost,
     .cudaLaunchKernelExC = ::cudaLaunchKernelExC,
     .cudaFuncSetAttribute = ::cudaFuncSetAttribute,
+    .cudaStreamBeginCapture = ::cudaStreamBeginCapture,
+    .cudaStreamEndCapture = ::cudaStreamEndCapture,
+    .cudaStreamGetCaptureInfo = ::cudaStreamGetCaptureInfo,
+    .cudaThreadExchangeStreamCaptureMode = ::cudaThreadExchangeStreamCaptureMode,
+    .cudaGraphDestroy = ::cudaGraphDestroy,
+    .cuMemGetAllocationGranularity = call_driver<"cuMemGetAllocationGranularity">,
+    .cuMemAddressReserve = call_driver<"cuMemAddressReserve">,
+    .cuMemAddressFree = call_driver<"cuMemAddressFree">,
+    .cuMemCreate = call_driver<"cuMemCreate">,
+    .cuMemRelease = call_driver<"cuMemRelease">,
+    .cuMemMap = call_driver<"cuMemMap">,
+    .cuMemUnmap = call_driver<"cuMemUnmap">,
+    .cuMemSetAccess = call_driver<"cuMemSetAccess">,
 };
 
 }  // namespace

@@ -6,12 +6,14 @@
 
 #include <memory>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 namespace burin::cuda {
 
 /// Members are named as the functions they hold. Those that cuda_runtime.h overloads have their C signature
-/// written out.
+/// written out. The driver's functions for virtual memory (cuMem...) return the runtime's code of their
+/// result, and cudaErrorNotSupported where the driver lacks them.
 struct CudaApi {
   decltype(&::cudaGetDeviceCount) cudaGetDeviceCount;
   decltype(&::cudaDriverGetVersion) cudaDriverGetVersion;
@@ -39,16 +41,31 @@ struct CudaApi {
   decltype(&::cudaMemcpyAsync) cudaMemcpyAsync;
   decltype(&::cudaMemsetAsync) cudaMemsetAsync;
   decltype(&::cudaMemGetInfo) cudaMemGetInfo;
-  decltype(&::cudaMemPoolCreate) cudaMemPoolCreate;
-  decltype(&::cudaMemPoolDestroy) cudaMemPoolDestroy;
-  decltype(&::cudaMemPoolSetAttribute) cudaMemPoolSetAttribute;
-  decltype(&::cudaMemPoolGetAttribute) cudaMemPoolGetAttribute;
-  cudaError_t (*cudaMallocFromPoolAsync)(void**, std::size_t, cudaMemPool_t, cudaStream_t);
-  decltype(&::cudaFreeAsync) cudaFreeAsync;
+  cudaError_t (*cudaMalloc)(void**, std::size_t);
+  decltype(&::cudaFree) cudaFree;
   cudaError_t (*cudaHostAlloc)(void**, std::size_t, unsigned int);
   decltype(&::cudaFreeHost) cudaFreeHost;
   decltype(&::cudaLaunchKernelExC) cudaLaunchKernelExC;
   cudaError_t (*cudaFuncSetAttribute)(const void*, cudaFuncAttribute, int);
+  decltype(&::cudaStreamBeginCapture) cudaStreamBeginCapture;
+  decltype(&::cudaStreamEndCapture) cudaStreamEndCapture;
+  cudaError_t (*cudaStreamGetCaptureInfo)(cudaStream_t, cudaStreamCaptureStatus*, unsigned long long* id,
+                                          cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**,
+                                          std::size_t*);
+  decltype(&::cudaThreadExchangeStreamCaptureMode) cudaThreadExchangeStreamCaptureMode;
+  decltype(&::cudaGraphDestroy) cudaGraphDestroy;
+  cudaError_t (*cuMemGetAllocationGranularity)(std::size_t*, const CUmemAllocationProp*,
+                                               CUmemAllocationGranularity_flags);
+  cudaError_t (*cuMemAddressReserve)(CUdeviceptr*, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,
+                                     unsigned long long flags);
+  cudaError_t (*cuMemAddressFree)(CUdeviceptr, std::size_t);
+  cudaError_t (*cuMemCreate)(CUmemGenericAllocationHandle*, std::size_t, const CUmemAllocationProp*,
+                             unsigned long long flags);
+  cudaError_t (*cuMemRelease)(CUmemGenericAllocationHandle);
+  cudaError_t (*cuMemMap)(CUdeviceptr, std::size_t bytes, std::size_t offset, CUmemGenericAllocationHandle,
+                          unsigned long long flags);
+  cudaError_t (*cuMemUnmap)(CUdeviceptr, std::size_t);
+  cudaError_t (*cuMemSetAccess)(CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t count);
 };
 
 /// The table in force: the CUDA runtime linked into Burin, unless a test has put another in its place.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 namespace burin {
 
@@ -27,17 +28,22 @@ class BURIN_API MemoryResource {
   /// Throws OutOfMemory. A request of 0 bytes returns nullptr, which deallocate accepts.
   virtual void* allocate(std::size_t bytes, StreamView stream) = 0;
   virtual void deallocate(void* data, std::size_t bytes, StreamView stream) noexcept = 0;
+  /// As deallocate, for memory that work queued on `users` uses as well: it is reused only after what is
+  /// queued there by now. Unless a resource does better, `stream` waits for them, or, if it is of the CPU,
+  /// the caller. Where even that fails (the device is lost), the memory is kept for ever rather than reused.
+  virtual void deallocate_after(void* data, std::size_t bytes, StreamView stream,
+                                std::span<const StreamView> users) noexcept;
   virtual Device device() const noexcept = 0;
   virtual MemoryKind kind() const noexcept = 0;
 };
 
 /// Pageable host memory from the C++ heap.
 BURIN_API std::shared_ptr<MemoryResource> make_cpu_resource();
-/// Page-locked host memory that CUDA copies can read and write asynchronously; of device cpu. Throws
-/// DeviceError where CUDA cannot be used.
+/// Page-locked host memory that CUDA copies can read and write asynchronously; of device cpu. Every call goes
+/// to the driver: make_pinned_pool() is for programs. Throws DeviceError where CUDA cannot be used.
 BURIN_API std::shared_ptr<MemoryResource> make_pinned_resource();
-/// Stream-ordered device memory from a driver pool that this resource owns and that keeps what was freed for
-/// reuse. Throws DeviceError where the device does not exist.
+/// Device memory by cudaMalloc and cudaFree. Every call goes to the driver and may wait for the device: for
+/// pools and tests. Throws DeviceError where the device does not exist.
 BURIN_API std::shared_ptr<MemoryResource> make_cuda_resource(int device_index);
 
 }  // namespace burin

@@ -89,22 +89,11 @@ CudaApi fake_table() {
     *total = 100;
     return cudaSuccess;
   };
-  table.cudaMemPoolCreate = [](cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
-    EXPECT_EQ(properties->location.id, 1);
-    *pool = reinterpret_cast<cudaMemPool_t>(0x20);
-    return cudaSuccess;
-  };
-  table.cudaMemPoolDestroy = [](cudaMemPool_t) { return fake->result("cudaMemPoolDestroy"); };
-  table.cudaMemPoolSetAttribute = [](cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; };
-  table.cudaMemPoolGetAttribute = [](cudaMemPool_t, cudaMemPoolAttr which, void* value) {
-    *static_cast<std::uint64_t*>(value) = which == cudaMemPoolAttrUsedMemCurrent ? 40 : 60;
-    return cudaSuccess;
-  };
-  table.cudaMallocFromPoolAsync = [](void** data, std::size_t, cudaMemPool_t, cudaStream_t) {
+  table.cudaMalloc = [](void** data, std::size_t) {
     *data = reinterpret_cast<void*>(0x100);
-    return fake->result("cudaMallocFromPoolAsync");
+    return fake->result("cudaMalloc");
   };
-  table.cudaFreeAsync = [](void*, cudaStream_t) { return fake->result("cudaFreeAsync"); };
+  table.cudaFree = [](void*) { return fake->result("cudaFree"); };
   table.cudaHostAlloc = [](void**, std::size_t, unsigned) { return fake->result("cudaHostAlloc"); };
   table.cudaLaunchKernelExC = [](const cudaLaunchConfig_t*, const void*, void**) {
     return fake->result("cudaLaunchKernelExC");
@@ -184,8 +173,6 @@ TEST_F(CudaTables, K1_OutOfMemoryHasFiguresAndClearsTheLastError) {
     FAIL() << "no exception";
   } catch (const OutOfMemory& error) {
     EXPECT_EQ(error.figures().requested, 70u);
-    EXPECT_EQ(error.figures().allocated, 40u);
-    EXPECT_EQ(error.figures().reserved, 60u);
     EXPECT_EQ(error.figures().free, 30u);
     EXPECT_EQ(error.figures().total, 100u);
     EXPECT_THAT(error.what(), HasSubstr("70 bytes could not be allocated on cuda:1"));
@@ -205,8 +192,7 @@ TEST_F(CudaTables, K10_DestructionToleratesAnUnloadedDriver) {
     const std::shared_ptr<Buffer> buffer = Buffer::allocate(make_cuda_resource(1), 70, stream);
     fake_.code = cudaErrorCudartUnloading;
   }
-  EXPECT_THAT(fake_.calls, ::testing::Contains("cudaFreeAsync"));
-  EXPECT_THAT(fake_.calls, ::testing::Contains("cudaMemPoolDestroy"));
+  EXPECT_THAT(fake_.calls, ::testing::Contains("cudaFree"));
 }
 
 TEST_F(CudaTables, AvailabilitySaysPreciselyWhyNot) {

@@ -1,0 +1,29 @@
+#pragma once
+// Private: sends the allocations of one capture to a GraphPool.
+
+#include <burin/runtime/memory/graph_pool.h>
+#include <burin/runtime/stream.h>
+
+#include <cstdint>
+
+namespace burin {
+
+/// Lives from before cudaStreamBeginCapture until after cudaStreamEndCapture (or the capture's invalidation).
+/// In that time the CachingPool gives nothing back to the driver, queries no event, and serves requests on
+/// any stream of the capture, known by its id, from the GraphPool.
+class CaptureRoute {
+ public:
+  /// Makes the pool's free memory ready for `stream`, on which the capture is to begin. Throws CaptureError
+  /// if another capture is being recorded to the pool.
+  CaptureRoute(GraphPool pool, StreamView stream);
+  /// After cudaStreamBeginCapture: the id of the capture.
+  void bind(unsigned long long capture_id);
+  ~CaptureRoute();
+  CaptureRoute(const CaptureRoute&) = delete;
+  CaptureRoute& operator=(const CaptureRoute&) = delete;
+
+ private:
+  GraphPool pool_;
+};
+
+}  // namespace burin
