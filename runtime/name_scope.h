@@ -15,6 +15,7 @@ class Context;
 /// Scopes nest, joined by dots: "resnet.layer1.0.conv1". Modules name their own forward passes.
 class BURIN_API NameScope {
  public:
+  /// An empty name opens no scope.
   NameScope(const Context& ctx, std::string_view name);
   ~NameScope();
   NameScope(const NameScope&) = delete;
@@ -22,7 +23,7 @@ class BURIN_API NameScope {
 
  private:
   std::shared_ptr<detail::StreamState> stream_;
-  std::size_t outer_length_;  // of the path outside this scope
+  std::size_t outer_length_ = 0;  // of the path outside this scope
 };
 
 }  // namespace burin

@@ -25,6 +25,9 @@ StreamState::StreamState(Device device_in, void* handle, bool owned)
     : device(device_in), native_handle(handle), id(next_stream_id()), owned_(owned) {}
 
 StreamState::~StreamState() {
+  // No owner is left, so nobody else can use the list any more.
+  for (const std::weak_ptr<StreamListener>& listener : listeners_)
+    if (const std::shared_ptr<StreamListener> live = listener.lock()) live->stream_ending(StreamView(this));
   if constexpr (kHasCuda) {
     // What the GPU may still read must not be given back: wait for it, and keep it for ever if that fails.
     for (Retained& retained : retained_) {
@@ -56,6 +59,33 @@ void StreamState::release_finished() {
     finished.push_back(std::move(retained_.front()));
     retained_.pop_front();
   }
+}
+
+void StreamState::add_listener(std::weak_ptr<StreamListener> listener) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(listeners_, [](const std::weak_ptr<StreamListener>& other) { return other.expired(); });
+  listeners_.push_back(std::move(listener));
+}
+
+std::string StreamState::scope() const {
+  const std::lock_guard lock(mutex_);
+  return scope_;
+}
+
+std::size_t StreamState::push_scope(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t outer_length = scope_.size();
+  scope_.reserve(outer_length + 1 + name.size());  // all or nothing
+  if (outer_length > 0) scope_ += '.';
+  scope_ += name;
+  scope_version_.fetch_add(1, std::memory_order_relaxed);
+  return outer_length;
+}
+
+void StreamState::pop_scope(std::size_t outer_length) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (outer_length < scope_.size()) scope_.resize(outer_length);
+  scope_version_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace detail

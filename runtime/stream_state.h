@@ -3,14 +3,27 @@
 
 #include <burin/runtime/device.h>
 #include <burin/runtime/event.h>
+#include <burin/runtime/stream.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace burin::detail {
+
+/// Wants to know when a stream ends.
+struct StreamListener {
+  virtual ~StreamListener() = default;
+  /// The last owner of `stream` is gone; its native handle is still valid, but nobody can share() it any
+  /// more. Called with no lock held, also for a caller's stream.
+  virtual void stream_ending(StreamView stream) noexcept = 0;
+};
 
 struct StreamState : std::enable_shared_from_this<StreamState> {
   /// Owns `native_handle` only if `owned`.
@@ -27,14 +40,28 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   /// Gives up the retained buffers whose work has finished.
   void release_finished();
 
+  /// Called once when the stream ends, if it lives then.
+  void add_listener(std::weak_ptr<StreamListener> listener);
+
+  /// The path of the name scopes that are open: "resnet.layer1.0.conv1".
+  std::string scope() const;
+  /// Another number after each push and pop, so that a reader of scope() need not read it again.
+  std::uint64_t scope_version() const noexcept { return scope_version_.load(std::memory_order_relaxed); }
+  /// Returns the length of the path before, for pop_scope.
+  std::size_t push_scope(std::string_view name);
+  void pop_scope(std::size_t outer_length) noexcept;
+
  private:
   struct Retained {
     Event done;
     std::shared_ptr<Buffer> buffer;
   };
   const bool owned_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;       // of all below
   std::deque<Retained> retained_;  // in the order queued
+  std::vector<std::weak_ptr<StreamListener>> listeners_;
+  std::string scope_;
+  std::atomic<std::uint64_t> scope_version_{0};
 };
 
 }  // namespace burin::detail

@@ -1,7 +1,9 @@
 // Streams, events, availability, and the life of memory on streams.
 
 #include <burin/runtime/event.h>
+#include <burin/runtime/name_scope.h>
 #include <burin/runtime/stream.h>
+#include <burin/runtime/stream_state.h>
 #include <support/test_support.h>
 
 #include <vector>
@@ -166,6 +168,62 @@ TEST_P(StreamTest, ImpossibleRequestsAreOutOfMemoryAndLeaveTheDeviceUsable) {
     EXPECT_EQ(error.figures().total > 0, device().is_cuda());
   }
   EXPECT_EQ(to_vector<float>(ctx(), full(ctx(), {3}, 7)), std::vector<float>(3, 7.0f));
+}
+
+TEST_P(StreamTest, ListenersHearOfTheEndOnceAndWhileTheStreamIsUsable) {
+  struct Listener final : detail::StreamListener {
+    void stream_ending(StreamView stream) noexcept override {
+      ended.push_back(stream.id());
+      idle = stream.is_idle();
+    }
+    std::vector<std::uint64_t> ended;
+    bool idle = false;
+  };
+  const auto listener = std::make_shared<Listener>();
+  auto gone = std::make_shared<Listener>();
+  std::vector<std::uint64_t> ids;
+  const Stream kept(device());
+  kept.view().share()->add_listener(listener);
+  for (const bool wrapped : {false, true}) {
+    const Stream stream = wrapped ? Stream::wrap(device(), kept.view().native_handle()) : Stream(device());
+    stream.view().share()->add_listener(gone);
+    stream.view().share()->add_listener(listener);
+    ids.push_back(stream.view().id());
+    gone.reset();
+  }
+  EXPECT_EQ(listener->ended, ids);
+  EXPECT_TRUE(listener->idle);
+}
+
+TEST_P(StreamTest, NameScopesNestOnTheirStream) {
+  const auto state = ctx().stream().share();
+  EXPECT_EQ(state->scope(), "");
+  const std::uint64_t version = state->scope_version();
+  {
+    const NameScope outer(ctx(), "resnet");
+    const NameScope unnamed(ctx(), "");
+    EXPECT_EQ(state->scope(), "resnet");
+    {
+      const NameScope inner(ctx(), "layer1.0");
+      EXPECT_EQ(state->scope(), "resnet.layer1.0");
+    }
+    const std::uint64_t now = state->scope_version();
+    EXPECT_EQ(now, version + 3);
+    const NameScope inner(ctx(), "fc");
+    EXPECT_EQ(state->scope(), "resnet.fc");
+    EXPECT_NE(state->scope_version(), now);
+  }
+  EXPECT_EQ(state->scope(), "");
+}
+
+TEST(NameScopeTest, ScopesThatDoNotNestLeaveNoPathBehind) {
+  Context ctx;
+  auto outer = std::make_unique<NameScope>(ctx, "outer");
+  auto inner = std::make_unique<NameScope>(ctx, "inner");
+  outer.reset();
+  EXPECT_EQ(ctx.stream().share()->scope(), "");
+  inner.reset();
+  EXPECT_EQ(ctx.stream().share()->scope(), "");
 }
 
 TEST(Availability, SaysWhyCudaCannotBeUsed) {
