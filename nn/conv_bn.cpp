@@ -2,6 +2,7 @@
 #include <burin/ops/activation/activation.h>
 #include <burin/ops/binary/binary.h>
 #include <burin/runtime/check.h>
+#include <burin/runtime/name_scope.h>
 
 #include <cmath>
 #include <vector>
@@ -51,9 +52,14 @@ ConvBn::ConvBn(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int6
 
 Tensor ConvBn::operator()(Context& ctx, const Tensor& x, const Activation& activation,
                           const Tensor& residual) const {
-  if (!bn) return conv.forward_fused(ctx, x, activation, residual);
-  if (!residual.defined()) return bn->forward_fused(ctx, conv(ctx, x), activation);
-  Tensor y = bn->forward(ctx, conv(ctx, x));
+  if (!bn) {
+    const NameScope scope(ctx, conv.member_name());
+    return conv.forward_fused(ctx, x, activation, residual);
+  }
+  Tensor y = conv(ctx, x);
+  const NameScope scope(ctx, bn->member_name());
+  if (!residual.defined()) return bn->forward_fused(ctx, y, activation);
+  y = bn->forward(ctx, y);
   add_into(ctx, y, y, residual);
   activation_into(ctx, y, y, activation);
   return y;

@@ -1,5 +1,6 @@
 #include <burin/nn/module.h>
 #include <burin/runtime/check.h>
+#include <burin/runtime/name_scope.h>
 #include <burin/runtime/random.h>
 
 #include <cmath>
@@ -42,6 +43,7 @@ Members& Members::add(std::string_view name, Parameter& parameter) {
 }
 
 Members& Members::add(std::string_view name, Module& module) {
+  if (naming_) module.member_name_ = name;
   const std::size_t outer = prefix_.size();
   prefix_ += name;
   modules_.emplace_back(prefix_, &module);
@@ -56,6 +58,17 @@ Members Module::members() const {
   // One list() serves both the const members, which only read, and those that change the parameters.
   const_cast<Module*>(this)->list(members);
   return members;
+}
+
+Members Module::members() {
+  Members members(true);
+  list(members);
+  return members;
+}
+
+Tensor Module::operator()(Context& ctx, const Tensor& x) const {
+  const NameScope scope(ctx, member_name_);
+  return forward(ctx, x);
 }
 
 std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {

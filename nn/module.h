@@ -27,6 +27,9 @@ using StateDict = std::map<std::string, Tensor>;
 /// moved.
 class BURIN_API Members {
  public:
+  /// With `naming`, each module that is added learns the name it has in its parent.
+  explicit Members(bool naming = false) : naming_(naming) {}
+
   /// Nothing is added for an absent parameter.
   Members& add(std::string_view name, Parameter& parameter);
   Members& add(std::string_view name, Module& module);
@@ -39,6 +42,7 @@ class BURIN_API Members {
   Modules modules() && { return std::move(modules_); }
 
  private:
+  bool naming_;
   std::string prefix_;
   Parameters parameters_;
   Modules modules_;
@@ -80,8 +84,13 @@ class BURIN_API Module {
 
   /// Throws what the operators throw, and Error for a parameter without a value.
   virtual Tensor forward(Context& ctx, const Tensor& x) const = 0;
-  Tensor operator()(Context& ctx, const Tensor& x) const { return forward(ctx, x); }
+  /// forward() within a NameScope of the module's member_name().
+  Tensor operator()(Context& ctx, const Tensor& x) const;
   virtual void list(Members&) {}
+  /// The name this module has in its parent ("conv1"), by which memory snapshots tell whose forward pass it
+  /// was. Learnt when the parent is loaded, initialised, moved or converted, so that a forward pass of a
+  /// shared module writes nothing; empty before, and for a module that is no member. Copies keep it.
+  const std::string& member_name() const noexcept { return member_name_; }
 
   /// By dotted name, in order of declaration; undefined tensors where there is no value yet.
   std::vector<std::pair<std::string, Tensor>> named_parameters() const;
@@ -123,8 +132,12 @@ class BURIN_API Module {
   Module& operator=(Module&&) = default;
 
  private:
+  friend class Members;
   Members members() const;
+  Members members();  // which learn their names
   void replace_all(const std::function<Tensor(const Parameter&)>& replacement);
+
+  std::string member_name_;
 };
 
 }  // namespace burin::nn

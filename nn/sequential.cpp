@@ -10,7 +10,7 @@ Sequential& Sequential::operator=(const Sequential& other) { return *this = Sequ
 
 Tensor Sequential::forward(Context& ctx, const Tensor& x) const {
   Tensor h = x;
-  for (const Slot& slot : slots_) h = slot.module->forward(ctx, h);
+  for (const Slot& slot : slots_) h = (*slot.module)(ctx, h);
   return h;
 }
 

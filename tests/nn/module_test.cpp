@@ -3,10 +3,13 @@
 #include <burin/nn/models/resnet.h>
 #include <burin/nn/models/sample_cnn.h>
 #include <burin/nn/sequential.h>
+#include <burin/runtime/name_scope.h>
 #include <burin/runtime/random.h>
+#include <burin/runtime/stream_state.h>
 #include <support/test_support.h>
 
 #include <cmath>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -213,6 +216,57 @@ TEST_F(Module, ThreadsShareOneModule) {
       for (int round = 0; round < 20; ++round) EXPECT_EQ(to_vector<float>(own, net(own, x)), expected);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+/// Notes the name scope of each allocation.
+class ScopeRecorder final : public MemoryResource {
+ public:
+  void* allocate(std::size_t bytes, StreamView stream) override {
+    scopes.insert(stream.share()->scope());
+    return upstream_->allocate(bytes, stream);
+  }
+  void deallocate(void* data, std::size_t bytes, StreamView stream) noexcept override {
+    upstream_->deallocate(data, bytes, stream);
+  }
+  Device device() const noexcept override { return upstream_->device(); }
+  MemoryKind kind() const noexcept override { return upstream_->kind(); }
+  std::set<std::string> scopes;
+
+ private:
+  std::shared_ptr<MemoryResource> upstream_ = make_cpu_resource();
+};
+
+TEST_F(Module, ForwardPassesAreNamedByTheirMembers) {
+  const auto recorder = std::make_shared<ScopeRecorder>();
+  ContextOptions options;
+  options.memory = recorder;
+  Context ctx(Device::cpu(), std::move(options));
+  nn::ResNet net(&nn::ResidualBlock::basic, {1, 1, 1, 1}, 10);
+  net.init(ctx_, 1);
+  const Tensor x = zeros(ctx_, {1, 3, 32, 32});
+  const NameScope scope(ctx, "net");
+  for (const bool folded : {false, true}) {
+    if (folded) net.fold_batch_norm(ctx_);
+    recorder->scopes.clear();
+    net(ctx, x);
+    for (const std::string name : {"net.conv1", "net", "net.layer1.0.conv1", "net.layer2.0.downsample.0",
+                                   "net.layer4.0.conv2", "net.fc"})
+      EXPECT_TRUE(recorder->scopes.contains(name)) << name;
+    EXPECT_EQ(recorder->scopes.contains("net.layer4.0.bn2"), !folded);
+    EXPECT_EQ(recorder->scopes.contains("net.bn1"), !folded);
+  }
+  EXPECT_EQ(ctx.stream().share()->scope(), "net");
+}
+
+TEST_F(Module, LearnsItsNameOnlyWhereItMayBeChanged) {
+  Sequential net = small_net();
+  const Sequential& shared = net;
+  EXPECT_EQ(shared.named_modules().size(), 8u);
+  EXPECT_EQ(shared[0].member_name(), "");
+  net.init(ctx_, 1);
+  EXPECT_EQ(net.member_name(), "");
+  EXPECT_EQ(shared[0].member_name(), "0");
+  EXPECT_EQ(Sequential(net)[5].member_name(), "5");
 }
 
 TEST_F(Module, RefusesImpossibleLayers) {
