@@ -3,6 +3,7 @@
 #include <burin/runtime/context.h>
 #include <burin/runtime/cpu/thread_pool.h>
 #include <burin/runtime/cuda/libraries.h>
+#include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/plan_cache.h>
 
 #include <utility>
@@ -24,8 +25,7 @@ void require_processor() {
 }
 
 std::shared_ptr<MemoryResource> default_memory(Device device) {
-  if constexpr (kHasCuda)
-    if (device.is_cuda()) return make_cuda_resource(device.index);
+  if (device.is_cuda()) return std::make_shared<CachingPool>(device);
   return make_cpu_resource();
 }
 

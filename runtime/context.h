@@ -26,9 +26,10 @@ struct Precision {
 
 struct ContextOptions {
   int threads = 0;  // CPU threads, the caller's included; 0: one per core this process may use
-  std::shared_ptr<ThreadPool> pool{};        // shared between contexts; made from `threads` if absent
-  std::shared_ptr<MemoryResource> memory{};  // of the context's device; a resource of its own if absent
-  std::optional<Stream> stream{};            // a stream of its own if absent
+  std::shared_ptr<ThreadPool> pool{};  // shared between contexts; made from `threads` if absent
+  std::shared_ptr<MemoryResource>
+      memory{};  // of the context's device; a CachingPool (on the CPU: the heap) of its own if absent
+  std::optional<Stream> stream{};  // a stream of its own if absent
   Precision precision{};
   bool autotune = false;  // measure the candidates of each new shape once, instead of trusting heuristics
   std::size_t plan_capacity = 512;  // plans kept, least recently used dropped first

@@ -7,11 +7,13 @@ namespace burin {
 NameScope::NameScope(const Context& ctx, std::string_view name) {
   if (name.empty()) return;
   stream_ = ctx.stream().share();
-  outer_length_ = stream_->push_scope(name);
+  const auto outer = stream_->push_scope(name);
+  outer_length_ = outer.length;
+  outer_hash_ = outer.hash;
 }
 
 NameScope::~NameScope() {
-  if (stream_) stream_->pop_scope(outer_length_);
+  if (stream_) stream_->pop_scope({outer_length_, outer_hash_});
 }
 
 }  // namespace burin

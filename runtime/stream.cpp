@@ -6,6 +6,7 @@
 #include <burin/runtime/stream.h>
 #include <burin/runtime/stream_state.h>
 
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -72,20 +73,21 @@ std::string StreamState::scope() const {
   return scope_;
 }
 
-std::size_t StreamState::push_scope(std::string_view name) {
+StreamState::OuterScope StreamState::push_scope(std::string_view name) {
   const std::lock_guard lock(mutex_);
-  const std::size_t outer_length = scope_.size();
-  scope_.reserve(outer_length + 1 + name.size());  // all or nothing
-  if (outer_length > 0) scope_ += '.';
+  const OuterScope outer{scope_.size(), scope_hash()};
+  scope_.reserve(outer.length + 1 + name.size());  // all or nothing
+  if (outer.length > 0) scope_ += '.';
   scope_ += name;
-  scope_version_.fetch_add(1, std::memory_order_relaxed);
-  return outer_length;
+  scope_hash_.store((outer.hash ^ std::hash<std::string_view>()(name)) * 0x9E3779B97F4A7C15u,
+                    std::memory_order_relaxed);
+  return outer;
 }
 
-void StreamState::pop_scope(std::size_t outer_length) noexcept {
+void StreamState::pop_scope(const OuterScope& outer) noexcept {
   const std::lock_guard lock(mutex_);
-  if (outer_length < scope_.size()) scope_.resize(outer_length);
-  scope_version_.fetch_add(1, std::memory_order_relaxed);
+  if (outer.length < scope_.size()) scope_.resize(outer.length);
+  scope_hash_.store(outer.hash, std::memory_order_relaxed);
 }
 
 }  // namespace detail

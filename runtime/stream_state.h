@@ -45,11 +45,15 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
 
   /// The path of the name scopes that are open: "resnet.layer1.0.conv1".
   std::string scope() const;
-  /// Another number after each push and pop, so that a reader of scope() need not read it again.
-  std::uint64_t scope_version() const noexcept { return scope_version_.load(std::memory_order_relaxed); }
-  /// Returns the length of the path before, for pop_scope.
-  std::size_t push_scope(std::string_view name);
-  void pop_scope(std::size_t outer_length) noexcept;
+  /// A hash of scope(), 0 for the empty one, so that a reader who knows the path need not copy it.
+  std::uint64_t scope_hash() const noexcept { return scope_hash_.load(std::memory_order_relaxed); }
+  struct OuterScope {
+    std::size_t length = 0;
+    std::uint64_t hash = 0;
+  };
+  /// Returns the path before, for pop_scope.
+  OuterScope push_scope(std::string_view name);
+  void pop_scope(const OuterScope& outer) noexcept;
 
  private:
   struct Retained {
@@ -61,7 +65,7 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   std::deque<Retained> retained_;  // in the order queued
   std::vector<std::weak_ptr<StreamListener>> listeners_;
   std::string scope_;
-  std::atomic<std::uint64_t> scope_version_{0};
+  std::atomic<std::uint64_t> scope_hash_{0};
 };
 
 }  // namespace burin::detail

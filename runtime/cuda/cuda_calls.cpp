@@ -68,6 +68,12 @@ void synchronize_device(int device) {
   BURIN_CUDA("synchronize", cudaDeviceSynchronize);
 }
 
+void memory_info(int device, std::size_t* free, std::size_t* total) noexcept try {
+  const DeviceGuard guard(device, "memory_info");
+  ignore(api().cudaMemGetInfo(free, total));
+} catch (...) {  // figures for a message, which then lacks them
+}
+
 void* create_stream(int device, int priority) {
   const DeviceGuard guard(device, "stream");
   int least = 0;
@@ -90,6 +96,14 @@ bool is_stream_idle(int device, void* stream) {
 void synchronize_stream(int device, void* stream) {
   const DeviceGuard guard(device, "stream.synchronize");
   BURIN_CUDA("stream.synchronize", cudaStreamSynchronize, stream_of(stream));
+}
+
+std::uint64_t capture_id(StreamView stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;
+  BURIN_CUDA("stream", cudaStreamGetCaptureInfo, stream_of(stream.native_handle()), &status, &id, nullptr,
+             nullptr, nullptr, nullptr);
+  return status == cudaStreamCaptureStatusActive ? id : 0;
 }
 
 void stream_wait_event(int device, void* stream, void* event) {

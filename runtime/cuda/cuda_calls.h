@@ -18,11 +18,15 @@ CudaAvailability availability() noexcept;
 std::string model_name(int device);
 int multiprocessor_count(int device);  // streaming multiprocessors
 void synchronize_device(int device);
+/// Bytes; 0 where the device does not tell.
+void memory_info(int device, std::size_t* free, std::size_t* total) noexcept;
 
 void* create_stream(int device, int priority);
 void destroy_stream(void* stream) noexcept;
 bool is_stream_idle(int device, void* stream);
 void synchronize_stream(int device, void* stream);
+/// Of the capture that records the stream now; 0: none.
+std::uint64_t capture_id(StreamView stream);
 void stream_wait_event(int device, void* stream, void* event);
 
 void* create_event(int device, bool timing);

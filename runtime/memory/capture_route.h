@@ -2,7 +2,6 @@
 // Private: sends the allocations of one capture to a GraphPool.
 
 #include <burin/runtime/memory/graph_pool.h>
-#include <burin/runtime/stream.h>
 
 #include <cstdint>
 
@@ -13,9 +12,9 @@ namespace burin {
 /// any stream of the capture, known by its id, from the GraphPool.
 class CaptureRoute {
  public:
-  /// Makes the pool's free memory ready for `stream`, on which the capture is to begin. Throws CaptureError
-  /// if another capture is being recorded to the pool.
-  CaptureRoute(GraphPool pool, StreamView stream);
+  /// Waits on the host for work that uses the pool's free memory. Throws CaptureError if another capture is
+  /// being recorded to the pool.
+  explicit CaptureRoute(GraphPool pool);
   /// After cudaStreamBeginCapture: the id of the capture.
   void bind(unsigned long long capture_id);
   ~CaptureRoute();

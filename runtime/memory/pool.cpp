@@ -1,0 +1,479 @@
+#include <burin/runtime/check.h>
+#include <burin/runtime/config.h>
+#include <burin/runtime/cuda/cuda_calls.h>
+#include <burin/runtime/memory/pool.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace burin::detail {
+namespace {
+
+unsigned width_class(const Block& block) {
+  return static_cast<unsigned>(std::bit_width(block.bytes / kUnitBytes - 1));
+}
+
+void raise(std::atomic<std::uint64_t>& peak, std::uint64_t value) noexcept {
+  std::uint64_t seen = peak.load(std::memory_order_relaxed);
+  while (value > seen && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+Pool::Pool(std::unique_ptr<SegmentSource> source, const CachingPoolOptions& options)
+    : source_(std::move(source)),
+      limit_bytes_(options.limit_bytes),
+      timeline_events_(options.timeline_events) {
+  heaps_.emplace_back(*source_, index_, 0);
+}
+
+Pool::~Pool() {
+  // Streams no longer tell this pool of their end: those that live are held, those that are going are waited
+  // for.
+  std::vector<std::shared_ptr<StreamState>> held;
+  for (Heap& heap : heaps_) {
+    try {
+      for (Queue& queue : heap.queues()) {
+        if (queue.stream_state == nullptr) continue;
+        held.push_back(queue.owner.lock());
+        if (held.back()) continue;
+        queue.ended = true;
+        synchronize(queue.device);
+      }
+      wait_for_all(heap);
+    } catch (...) {  // the device is lost, or the driver gone: nothing runs any more
+    }
+  }
+}
+
+// ---- The hit ----
+
+Queue* Pool::recent_queue(std::uint64_t stream_id) noexcept {
+  Queue* queue = recent_[stream_id % recent_.size()].load(std::memory_order_acquire);
+  return queue && queue->stream_id.load(std::memory_order_relaxed) == stream_id ? queue : nullptr;
+}
+
+Block* Pool::pop_cached(Queue& queue, unsigned size_class, std::size_t bytes) noexcept {
+  const std::lock_guard lock(queue.lock);
+  Block* block = queue.cached[size_class];
+  const std::uint64_t scope_hash = queue.stream_state->scope_hash();
+  const Queue::Scope& scope = queue.scopes[scope_hash % queue.scopes.size()];
+  if (!block || scope.hash != scope_hash || !scope.name) return nullptr;
+  queue.cached[size_class] = block->next;
+  if (!block->next) queue.cached_classes.clear(size_class);
+  block->state.store(BlockState::live, std::memory_order_relaxed);
+  block->requested_bytes = bytes;
+  block->scope = scope.name;
+  QueueCounters& counters = queue.counters;
+  ++counters.hits;
+  ++counters.live[width_class(*block)];
+  ++counters.total[width_class(*block)];
+  counters.requested_bytes += bytes;
+  counters.total_bytes += block->bytes;
+  return block;
+}
+
+void Pool::push_cached(Queue& queue, Block* block) noexcept {
+  const unsigned size_class = class_of_block(block->bytes);
+  block->queue = &queue;
+  block->next = queue.cached[size_class];
+  queue.cached[size_class] = block;
+  queue.cached_classes.set(size_class);
+  block->state.store(BlockState::cached, std::memory_order_relaxed);
+}
+
+void* Pool::hand_out(Block* block) noexcept {
+  const std::uint64_t added = (block->bytes / kUnitBytes << kCountBits) + 1;
+  const std::uint64_t usage = usage_.fetch_add(added, std::memory_order_relaxed) + added;
+  raise(peak_units_, usage >> kCountBits);
+  raise(peak_blocks_, usage & ((std::uint64_t{1} << kCountBits) - 1));
+  if (timeline_events_) [[unlikely]]
+    note(PoolEvent::Kind::allocate, block->address, block->bytes, block->queue->stream_id, block->scope);
+  return block->address;
+}
+
+void Pool::count_free(const Block* block) noexcept {
+  usage_.fetch_sub((block->bytes / kUnitBytes << kCountBits) + 1, std::memory_order_relaxed);
+}
+
+void* Pool::allocate(std::size_t bytes, StreamView stream) {
+  if (bytes == 0) return nullptr;
+  if (bytes > kLargestRequest) {
+    const std::lock_guard lock(mutex_);
+    throw_out_of_memory(bytes);
+  }
+  const unsigned size_class = class_of_request(bytes);
+  if (captures_.load(std::memory_order_acquire) == 0) [[likely]]
+    if (Queue* queue = recent_queue(stream.id()))
+      if (Block* block = pop_cached(*queue, size_class, bytes)) return hand_out(block);
+  return allocate_slowly(bytes, size_class, stream);
+}
+
+void Pool::deallocate(void* data, StreamView stream) noexcept {
+  Block* block = data ? index_.find(data) : nullptr;
+  if (!block) {
+    if (data) invalid_frees_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const std::size_t bytes = block->bytes;
+  Queue* queue = block->queue;
+  Heap& heap = queue->heap;
+  if (queue->stream_id.load(std::memory_order_relaxed) != stream.id()) [[unlikely]] {
+    try {
+      const std::lock_guard lock(mutex_);
+      queue = &queue_of(heap, stream);
+    } catch (...) {  // no memory for a queue: the block stays with its own, once nothing uses it
+      try {
+        stream.synchronize();
+      } catch (...) {
+        return;
+      }
+    }
+  }
+  if (timeline_events_) [[unlikely]]
+    note(PoolEvent::Kind::deallocate, data, bytes, stream.id(), block->scope);
+  {
+    const std::lock_guard lock(queue->lock);
+    if (block->state.load(std::memory_order_relaxed) != BlockState::live) {
+      invalid_frees_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    count_free(block);
+    --queue->counters.live[width_class(*block)];
+    queue->counters.requested_bytes -= block->requested_bytes;
+    push_cached(*queue, block);
+  }
+  if (heap.id() != 0 && heap.live_blocks.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    const std::lock_guard lock(mutex_);
+    release_closed();
+  }
+}
+
+bool Pool::deallocate_after(void* data, StreamView stream, std::span<const StreamView> users) noexcept try {
+  const std::lock_guard lock(mutex_);
+  Block* block = data ? index_.find(data) : nullptr;
+  if (!block || block->state.load(std::memory_order_relaxed) != BlockState::live) return false;
+  Heap& heap = block->queue->heap;
+  Queue& queue = queue_of(heap, stream);
+  FencedBlock fenced{block, {}};
+  bool deferred = false;
+  for (const StreamView user : users) {
+    if (user == stream) continue;
+    const std::uint64_t capture = capture_of(user);
+    const auto route = routes_.find(capture);
+    if (capture != 0 && (route == routes_.end() || route->second != &heap)) {
+      deferred = true;
+      break;
+    }
+    Event event = take_event(user.device());
+    event.record(user);
+    fenced.fences.push_back({std::move(event), capture});
+  }
+  if (deferred) {
+    Deferred later{block, &queue, {}};
+    for (const StreamView user : users) later.users.push_back(user.share());
+    deferred_.push_back(std::move(later));
+  } else {
+    queue.fenced.push_back(std::move(fenced));
+  }
+  note(PoolEvent::Kind::deallocate, data, block->bytes, stream.id(), block->scope);
+  count_free(block);
+  {
+    const std::lock_guard queue_lock(queue.lock);
+    --queue.counters.live[width_class(*block)];
+    queue.counters.requested_bytes -= block->requested_bytes;
+    block->queue = &queue;
+    block->state.store(BlockState::fenced, std::memory_order_relaxed);
+  }
+  if (heap.id() != 0 && heap.live_blocks.fetch_sub(1, std::memory_order_acq_rel) == 1) release_closed();
+  return true;
+} catch (...) {
+  return false;
+}
+
+// ---- The search, under the mutex ----
+
+void* Pool::allocate_slowly(std::size_t bytes, unsigned size_class, StreamView stream) {
+  const std::lock_guard lock(mutex_);
+  Queue& queue = queue_of(heap_for(stream), stream);
+  const std::string* scope = scope_of(queue);
+  Block* block = pop_cached(queue, size_class, bytes);
+  if (!block) {
+    block = find_memory(queue, size_class, bytes);
+    const std::lock_guard queue_lock(queue.lock);
+    block->requested_bytes = bytes;
+    block->scope = scope;
+    ++queue.counters.live[width_class(*block)];
+    ++queue.counters.total[width_class(*block)];
+    queue.counters.requested_bytes += bytes;
+    queue.counters.total_bytes += block->bytes;
+  }
+  if (queue.heap.id() != 0) queue.heap.live_blocks.fetch_add(1, std::memory_order_relaxed);
+  return hand_out(block);
+}
+
+Heap& Pool::heap_for(StreamView stream) {
+  if (captures_.load(std::memory_order_relaxed) != 0)
+    if (const auto route = routes_.find(capture_of(stream)); route != routes_.end()) return *route->second;
+  return heaps_.front();
+}
+
+Queue& Pool::queue_of(Heap& heap, StreamView stream) {
+  if (Queue* queue = heap.find_queue(stream.id())) {
+    if (heap.id() == 0) recent_[stream.id() % recent_.size()].store(queue, std::memory_order_release);
+    return *queue;
+  }
+  const std::shared_ptr<StreamState> state = stream.share();
+  const bool is_known =
+      std::any_of(heaps_.begin(), heaps_.end(), [&](Heap& other) { return other.find_queue(stream.id()); });
+  if (!is_known) state->add_listener(weak_from_this());
+  Queue& queue = heap.queue_of(stream);
+  queue.stream_state = state.get();
+  queue.owner = state;
+  if (heap.id() == 0) recent_[stream.id() % recent_.size()].store(&queue, std::memory_order_release);
+  return queue;
+}
+
+/// The name of the stream's scope, kept for as long as the pool.
+const std::string* Pool::scope_of(Queue& queue) {
+  const std::uint64_t hash = queue.stream_state->scope_hash();
+  Queue::Scope& scope = queue.scopes[hash % queue.scopes.size()];
+  if (scope.name && scope.hash == hash) return scope.name;
+  const std::string* name = &*scopes_.insert(queue.stream_state->scope()).first;
+  const std::lock_guard lock(queue.lock);
+  scope = {hash, name};
+  return name;
+}
+
+Block* Pool::find_memory(Queue& queue, unsigned size_class, std::size_t bytes) {
+  Heap& heap = queue.heap;
+  const auto cut = [&](Queue& from) {
+    Block* block = heap.take(from, queue, size_class);
+    if (block) ++counted_.splits;
+    return block;
+  };
+  heap.flush(queue);
+  if (Block* block = cut(queue)) return block;
+  if (Block* block = cut(heap.common())) return block;
+
+  // What nobody else can use: memory of streams that are gone, and memory whose further users have finished.
+  for (Queue& other : heap.queues())
+    if (other.ended && take_over(other, queue))
+      if (Block* block = cut(queue)) return block;
+  if (settle_fenced(queue, capture_of(queue.stream)))
+    if (Block* block = cut(queue)) return block;
+
+  if (grow(queue, size_class)) return cut(queue);
+
+  for (Queue& other : heap.queues())
+    if (&other != &queue && take_over(other, queue))
+      if (Block* block = cut(queue)) return block;
+  if (take_over(queue, queue))
+    if (Block* block = cut(queue)) return block;
+
+  if (captures_.load(std::memory_order_relaxed) == 0) {
+    give_back(0);
+    if (Block* block = cut(heap.common())) return block;
+    if (grow(queue, size_class)) return cut(queue);
+  }
+  throw_out_of_memory(bytes);
+}
+
+/// Asks the source for what the queue lacks. False if that is beyond the limit, or the source has no more.
+bool Pool::grow(Queue& queue, unsigned size_class) {
+  const std::size_t reserved = reserved_.load(std::memory_order_relaxed);
+  const std::size_t growth = queue.heap.growth_for(queue, size_class);
+  if (const std::size_t limit = limit_bytes(); reserved > limit || growth > limit - reserved) return false;
+  try {
+    queue.heap.grow(queue, size_class);
+  } catch (const OutOfMemory&) {
+    return false;
+  }
+  ++counted_.grows;
+  counted_.reserved_bytes.total += growth;
+  count_reserved();
+  note(PoolEvent::Kind::grow, nullptr, growth, queue.stream_id, nullptr);
+  return true;
+}
+
+/// Everything that is free on `from`, or fenced, becomes free on `to`, whose stream waits on the device. True
+/// if there was anything. Of `to` itself it is what is fenced.
+bool Pool::take_over(Queue& from, Queue& to) {
+  const std::uint64_t capture = capture_of(to.stream);
+  from.heap.flush(from);
+  bool took = Heap::has_free(from);
+  if (&from == &to) {
+    took = false;
+  } else {
+    if (!took && from.fenced.empty()) return false;
+    if (!order_after(from, to, capture)) return false;
+    from.heap.move_free(from, to);
+  }
+  while (!from.fenced.empty()) {
+    FencedBlock& fenced = from.fenced.front();
+    for (const Fence& fence : fenced.fences) {
+      if (fence.capture != capture) return took;
+      to.stream.wait(fence.event);
+    }
+    for (Fence& fence : fenced.fences) keep_event(std::move(fence.event));
+    from.heap.put(fenced.block, to);
+    from.fenced.pop_front();
+    took = true;
+  }
+  if (took) ++counted_.stream_waits;
+  return took;
+}
+
+/// The stream of `to` waits for what the stream of `from` was given so far. False if it must not: one of them
+/// is being captured, and the other is not.
+bool Pool::order_after(Queue& from, Queue& to, std::uint64_t capture) {
+  if (from.stream_id.load(std::memory_order_relaxed) == 0) return true;
+  if (from.ended) {
+    if (capture != 0 || !from.last) return false;
+    to.stream.wait(*from.last);
+    return true;
+  }
+  if (capture_of(from.stream) != capture) return false;
+  Event event = take_event(from.stream.device());
+  event.record(from.stream);
+  to.stream.wait(event);
+  keep_event(std::move(event));
+  return true;
+}
+
+/// Frees the fenced blocks whose events have finished, or, within a capture, all that were fenced in it,
+/// behind a wait. True if there were any.
+bool Pool::settle_fenced(Queue& queue, std::uint64_t capture) {
+  bool settled = false;
+  while (!queue.fenced.empty()) {
+    FencedBlock& fenced = queue.fenced.front();
+    for (const Fence& fence : fenced.fences) {
+      if (fence.capture != capture) return settled;
+      if (capture != 0)
+        queue.stream.wait(fence.event);
+      else if (captures_.load(std::memory_order_relaxed) != 0 || !fence.event.is_done())
+        return settled;
+    }
+    for (Fence& fence : fenced.fences) keep_event(std::move(fence.event));
+    queue.heap.put(fenced.block, queue);
+    queue.fenced.pop_front();
+    settled = true;
+  }
+  return settled;
+}
+
+std::uint64_t Pool::capture_of(StreamView stream) const {
+  if constexpr (kHasCuda)
+    if (captures_.load(std::memory_order_relaxed) != 0 && stream.device().is_cuda())
+      return cuda::capture_id(stream);
+  return 0;
+}
+
+Event Pool::take_event(Device device) {
+  for (auto event = spare_events_.rbegin(); event != spare_events_.rend(); ++event) {
+    if (event->device() != device) continue;
+    std::swap(*event, spare_events_.back());
+    Event taken = std::move(spare_events_.back());
+    spare_events_.pop_back();
+    return taken;
+  }
+  return Event(device, {.timing = false});
+}
+
+void Pool::keep_event(Event event) noexcept try {
+  spare_events_.push_back(std::move(event));
+} catch (...) {  // no room: the event goes
+}
+
+// ---- Back to the driver, under the mutex ----
+
+/// Waits on the host until no stream uses what is free in the heap, and makes it anybody's. What is free on a
+/// stream that is being captured stays there.
+void Pool::wait_for_all(Heap& heap) {
+  for (Queue& queue : heap.queues()) {
+    if (&queue == &heap.common()) continue;
+    heap.flush(queue);
+    if (Heap::has_free(queue) || !queue.fenced.empty()) {
+      if (queue.ended) {
+        if (!queue.last) continue;
+        queue.last->synchronize();
+      } else {
+        if (capture_of(queue.stream) != 0) continue;
+        Event event = take_event(queue.stream.device());
+        event.record(queue.stream);
+        event.synchronize();
+        keep_event(std::move(event));
+      }
+    }
+    heap.move_free(queue, heap.common());
+    while (!queue.fenced.empty()) {
+      FencedBlock& fenced = queue.fenced.front();
+      for (Fence& fence : fenced.fences)
+        if (fence.capture == 0) fence.event.synchronize();
+      heap.put(fenced.block, heap.common());
+      queue.fenced.pop_front();
+    }
+  }
+}
+
+/// Until at most `to_bytes` are held, as far as that goes. GraphPools with handles keep theirs: graphs hold
+/// the addresses of blocks that are free.
+std::size_t Pool::give_back(std::size_t to_bytes) {
+  const std::size_t before = reserved_.load(std::memory_order_relaxed);
+  std::size_t reserved = before;
+  for (Heap& heap : heaps_) {
+    if (reserved <= to_bytes) break;
+    if (heap.id() != 0 && !heap.closed) continue;
+    wait_for_all(heap);
+    reserved -= heap.release_free(reserved - to_bytes);
+  }
+  if (reserved < before) {
+    ++counted_.trims;
+    count_reserved();
+    note(PoolEvent::Kind::trim, nullptr, before - reserved, 0, nullptr);
+  }
+  return before - reserved;
+}
+
+std::size_t Pool::trim(std::size_t to_bytes) {
+  const std::lock_guard lock(mutex_);
+  return captures_.load(std::memory_order_relaxed) == 0 ? give_back(to_bytes) : 0;
+}
+
+std::size_t Pool::largest_free_block() {
+  std::size_t largest = 0;
+  for (Queue& queue : heaps_.front().queues()) {
+    heaps_.front().flush(queue);
+    for (const FreeLists& lists : queue.free) largest = std::max(largest, lists.largest_bytes());
+  }
+  return largest;
+}
+
+OutOfMemory::Figures Pool::figures(std::size_t bytes) {
+  OutOfMemory::Figures figures{.requested = bytes};
+  figures.allocated = (usage_.load(std::memory_order_relaxed) >> kCountBits) * kUnitBytes;
+  figures.reserved = reserved_.load(std::memory_order_relaxed);
+  figures.largest_block = largest_free_block();
+  if constexpr (kHasCuda)
+    if (source_->device().is_cuda())
+      cuda::memory_info(source_->device().index, &figures.free, &figures.total);
+  return figures;
+}
+
+void Pool::throw_out_of_memory(std::size_t bytes) {
+  ++counted_.out_of_memory;
+  const OutOfMemory::Figures all = figures(bytes);
+  note(PoolEvent::Kind::out_of_memory, nullptr, bytes, 0, nullptr);
+  std::string message = fmt::format(
+      "{} bytes could not be allocated on {}: the pool has {} in use and {} reserved, its largest free block "
+      "has {}",
+      bytes, name(source_->device()), all.allocated, all.reserved, all.largest_block);
+  if (limit_bytes() != CachingPoolOptions{}.limit_bytes)
+    message += fmt::format(", its limit is {}", limit_bytes());
+  if (all.total) message += fmt::format("; {} of the device's {} are free", all.free, all.total);
+  throw OutOfMemory(message, all);
+}
+
+}  // namespace burin::detail

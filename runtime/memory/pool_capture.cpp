@@ -1,0 +1,159 @@
+// GraphPools, captures and the end of streams.
+
+#include <burin/runtime/check.h>
+#include <burin/runtime/memory/capture_route.h>
+#include <burin/runtime/memory/pool.h>
+
+#include <utility>
+
+namespace burin {
+namespace detail {
+
+Arena::~Arena() { pool->close(heap); }
+
+std::shared_ptr<Arena> Pool::make_arena() {
+  const std::lock_guard lock(mutex_);
+  heaps_.emplace_back(*source_, index_, next_arena_);
+  try {
+    auto arena = std::make_shared<Arena>(shared_from_this(), heaps_.back());
+    ++next_arena_;
+    return arena;
+  } catch (...) {
+    heaps_.pop_back();
+    throw;
+  }
+}
+
+void Pool::close(Heap& heap) noexcept {
+  const std::lock_guard lock(mutex_);
+  heap.closed = true;
+  release_closed();
+}
+
+/// GraphPools that nobody needs go, unless a capture forbids it: then at its end.
+void Pool::release_closed() noexcept {
+  if (captures_.load(std::memory_order_relaxed) != 0) return;
+  for (auto heap = heaps_.begin(); heap != heaps_.end();) {
+    const auto current = heap++;
+    if (!current->closed || current->live_blocks.load(std::memory_order_acquire) != 0) continue;
+    try {
+      wait_for_all(*current);
+    } catch (...) {  // as in the destructor
+    }
+    heaps_.erase(current);
+    count_reserved();
+  }
+}
+
+std::size_t Pool::reserved_bytes(const Heap& heap) {
+  const std::lock_guard lock(mutex_);
+  return heap.reserved_bytes();
+}
+
+std::size_t Pool::allocated_bytes(Heap& heap) {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const Segment& segment : heap.segments())
+    for (const Block* block = segment.first; block; block = block->after)
+      if (block->state.load(std::memory_order_relaxed) == BlockState::live) bytes += block->bytes;
+  return bytes;
+}
+
+void Pool::begin_capture(Heap& heap) {
+  const std::lock_guard lock(mutex_);
+  BURIN_CHECK(
+      !heap.recording, CaptureError,
+      "capture: graph pool {} is being recorded to by another capture; captures into one pool take turns",
+      heap.id());
+  // Captured work cannot wait for work outside, so the host does, once.
+  wait_for_all(heap);
+  heap.recording = true;
+  captures_.fetch_add(1, std::memory_order_release);
+}
+
+void Pool::bind_capture(Heap& heap, std::uint64_t capture) {
+  const std::lock_guard lock(mutex_);
+  routes_.emplace(capture, &heap);
+}
+
+void Pool::end_capture(Heap& heap) noexcept {
+  std::vector<Deferred> deferred;  // its streams may end with it, outside the lock
+  const std::lock_guard lock(mutex_);
+  std::erase_if(routes_, [&](const auto& route) { return route.second == &heap; });
+  heap.recording = false;
+  // The capture has joined its streams: among its blocks no order is left to keep.
+  for (Queue& queue : heap.queues()) {
+    if (&queue == &heap.common()) continue;
+    heap.move_free(queue, heap.common());
+    std::erase_if(queue.fenced, [&](FencedBlock& fenced) {
+      for (const Fence& fence : fenced.fences)
+        if (fence.capture == 0) return false;
+      heap.put(fenced.block, heap.common());
+      return true;
+    });
+  }
+  if (captures_.fetch_sub(1, std::memory_order_release) != 1) return;
+  deferred.swap(deferred_);
+  settle_deferred(deferred);
+  release_closed();
+}
+
+void Pool::settle_deferred(std::vector<Deferred>& deferred) noexcept {
+  for (Deferred& later : deferred) {
+    try {
+      FencedBlock fenced{later.block, {}};
+      for (const std::shared_ptr<StreamState>& user : later.users) {
+        const StreamView stream(user.get());
+        Event event = take_event(stream.device());
+        event.record(stream);
+        fenced.fences.push_back({std::move(event), 0});
+      }
+      later.queue->fenced.push_back(std::move(fenced));
+    } catch (...) {  // the block cannot be reused safely: it is kept until the pool ends
+    }
+  }
+}
+
+void Pool::stream_ending(StreamView stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Heap& heap : heaps_) {
+    Queue* queue = heap.find_queue(stream.id());
+    if (!queue) continue;
+    heap.flush(*queue);
+    try {
+      if (Heap::has_free(*queue) || !queue->fenced.empty()) {
+        Event last = take_event(stream.device());
+        last.record(stream);
+        queue->last = std::move(last);
+      }
+    } catch (...) {  // without `last` nobody takes the blocks over
+    }
+    queue->ended = true;
+    queue->stream = {};
+    queue->stream_state = nullptr;
+    queue->owner.reset();
+  }
+}
+
+}  // namespace detail
+
+std::uint64_t GraphPool::id() const noexcept { return arena_ ? arena_->heap.id() : 0; }
+std::size_t GraphPool::reserved_bytes() const {
+  return arena_ ? arena_->pool->reserved_bytes(arena_->heap) : 0;
+}
+std::size_t GraphPool::allocated_bytes() const {
+  return arena_ ? arena_->pool->allocated_bytes(arena_->heap) : 0;
+}
+
+CaptureRoute::CaptureRoute(GraphPool pool) : pool_(std::move(pool)) {
+  BURIN_CHECK(pool_, CaptureError, "capture: no graph pool is given");
+  pool_.arena()->pool->begin_capture(pool_.arena()->heap);
+}
+
+void CaptureRoute::bind(unsigned long long capture_id) {
+  pool_.arena()->pool->bind_capture(pool_.arena()->heap, capture_id);
+}
+
+CaptureRoute::~CaptureRoute() { pool_.arena()->pool->end_capture(pool_.arena()->heap); }
+
+}  // namespace burin
