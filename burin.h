@@ -16,5 +16,7 @@
 #include <burin/runtime/cpu/thread_pool.h>
 #include <burin/runtime/error.h>
 #include <burin/runtime/event.h>
+#include <burin/runtime/memory/adaptors.h>
+#include <burin/runtime/memory/debug_resource.h>
 #include <burin/runtime/random.h>
 #include <burin/runtime/tensor.h>

@@ -111,6 +111,14 @@ void stream_wait_event(int device, void* stream, void* event) {
   BURIN_CUDA("stream.wait", cudaStreamWaitEvent, stream_of(stream), event_of(event), cudaEventWaitDefault);
 }
 
+bool is_stream_capturing(int device, void* stream) {
+  const DeviceGuard guard(device, "stream.is_capturing");
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  BURIN_CUDA("stream.is_capturing", cudaStreamGetCaptureInfo, stream_of(stream), &status, nullptr, nullptr,
+             nullptr, nullptr, nullptr);
+  return status != cudaStreamCaptureStatusNone;
+}
+
 void* create_event(int device, bool timing) {
   const DeviceGuard guard(device, "event");
   cudaEvent_t event = nullptr;

@@ -28,6 +28,7 @@ void synchronize_stream(int device, void* stream);
 /// Of the capture that records the stream now; 0: none.
 std::uint64_t capture_id(StreamView stream);
 void stream_wait_event(int device, void* stream, void* event);
+bool is_stream_capturing(int device, void* stream);
 
 void* create_event(int device, bool timing);
 void destroy_event(void* event) noexcept;

@@ -1,36 +1,9 @@
 #include <burin/runtime/config.h>
-#include <burin/runtime/cuda/cuda_calls.h>
 #include <support/test_support.h>
 
 #include <cstdlib>
-#include <cstring>
 
 namespace burin::test {
-namespace {
-
-class PoisonedResource final : public MemoryResource {
- public:
-  explicit PoisonedResource(std::shared_ptr<MemoryResource> upstream) : upstream_(std::move(upstream)) {}
-  void* allocate(std::size_t bytes, StreamView stream) override {
-    void* data = upstream_->allocate(bytes, stream);
-    if (bytes == 0) return data;
-    if (kind() != MemoryKind::device)
-      std::memset(data, 0xFF, bytes);
-    else if constexpr (kHasCuda)
-      cuda::fill(stream, DType::u8, data, static_cast<std::int64_t>(bytes), 255);
-    return data;
-  }
-  void deallocate(void* data, std::size_t bytes, StreamView stream) noexcept override {
-    upstream_->deallocate(data, bytes, stream);
-  }
-  Device device() const noexcept override { return upstream_->device(); }
-  MemoryKind kind() const noexcept override { return upstream_->kind(); }
-
- private:
-  std::shared_ptr<MemoryResource> upstream_;
-};
-
-}  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Target& target) {
   return out << name(target.backend) << "_" << name(target.dtype);
@@ -56,9 +29,14 @@ std::string unavailable(const Target& target) {
 void OnEachTarget::SetUp() {
   if (const std::string reason = unavailable(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
   ContextOptions options;
-  options.memory = make_poisoned(make_resource(GetParam().device()));
+  options.memory = memory_ = make_poisoned(make_resource(GetParam().device()));
   ctx_ = std::make_unique<Context>(GetParam().device(), std::move(options));
   ctx_->prefer(GetParam().backend);
+}
+
+void OnEachTarget::TearDown() {
+  if (!memory_) return;
+  EXPECT_NO_THROW(memory_->check());
 }
 
 Tensor OnEachTarget::tensor(const Shape& shape, const std::vector<double>& values) {
@@ -69,8 +47,15 @@ std::vector<double> OnEachTarget::values_of(Context& ctx, const Tensor& x) {
   return to_vector<double>(ctx, to(ctx, x, DType::f64));
 }
 
-std::shared_ptr<MemoryResource> make_poisoned(std::shared_ptr<MemoryResource> upstream) {
-  return std::make_shared<PoisonedResource>(std::move(upstream));
+std::shared_ptr<DebugResource> make_poisoned(std::shared_ptr<MemoryResource> upstream) {
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr bool kRedZones = false;
+#else
+  constexpr bool kRedZones = true;
+#endif
+  const bool on_host = upstream->kind() != MemoryKind::device;
+  return std::make_shared<DebugResource>(
+      std::move(upstream), DebugOptions{.red_zone_bytes = kRedZones && on_host ? std::size_t{256} : 0});
 }
 
 std::shared_ptr<MemoryResource> make_resource(Device device) {
@@ -79,39 +64,25 @@ std::shared_ptr<MemoryResource> make_resource(Device device) {
   return make_cpu_resource();
 }
 
-void* FailingResource::allocate(std::size_t bytes, StreamView stream) {
-  if (countdown_ > 0 && --countdown_ == 0) {
-    fired_ = true;
-    throw OutOfMemory("an allocation that a test made fail", {.requested = bytes});
-  }
-  void* data = upstream_->allocate(bytes, stream);
-  ++live_;
-  return data;
-}
-
-void FailingResource::deallocate(void* data, std::size_t bytes, StreamView stream) noexcept {
-  --live_;
-  upstream_->deallocate(data, bytes, stream);
-}
-
 void expect_clean_allocation_failures(Device device, const std::function<void(Context&)>& body) {
-  for (int n = 1;; ++n) {
-    ASSERT_LT(n, 1000) << "the body never stops allocating";
-    auto memory = std::make_shared<FailingResource>(make_resource(device));
+  for (std::uint64_t n = 1;; ++n) {
+    ASSERT_LT(n, 1000u) << "the body never stops allocating";
+    auto counting = std::make_shared<CountingResource>(make_resource(device));
+    auto failing = std::make_shared<FailingResource>(counting);
     ContextOptions options;
-    options.memory = memory;
+    options.memory = failing;
     options.threads = 1;
     Context ctx(device, std::move(options));
-    memory->arm(n);
+    failing->arm({.nth = n});
     bool failed = false;
     try {
       body(ctx);
     } catch (const OutOfMemory&) {
       failed = true;
     }
-    EXPECT_EQ(failed, memory->fired()) << "allocation " << n;
-    EXPECT_EQ(memory->live(), 0) << "allocation " << n << " left blocks behind";
-    memory->arm(0);
+    EXPECT_EQ(failed, failing->fired()) << "allocation " << n;
+    EXPECT_EQ(counting->counts().live_blocks, 0u) << "allocation " << n << " left blocks behind";
+    failing->disarm();
     EXPECT_NO_THROW(body(ctx)) << "after allocation " << n << " failed";
     if (!failed) return;
   }
