@@ -84,9 +84,16 @@ if wants bench; then
     --benchmark_out="$out/model.json" --benchmark_out_format=json
   step bench-layers "$build/bench/resnet50_layer_bench" --benchmark_filter="$layers" --benchmark_repetitions=3 --benchmark_min_time=0.02 \
     --benchmark_report_aggregates_only=true --benchmark_out="$out/layers.json" --benchmark_out_format=json
+  step bench-memory "$build/bench/memory_bench" --benchmark_repetitions=3 --benchmark_min_time=0.05 --benchmark_report_aggregates_only=true \
+    --benchmark_out="$out/memory.json" --benchmark_out_format=json
+  step bench-memory-trace "$build/bench/memory_trace_bench" --svg "$out/memory_map.svg" bench/runtime/traces/inference.txt
 fi
 
-wants compare && step compare-pytorch python3 bench/compare_pytorch.py --burin-bench "$build/bench/model_bench"
+if wants compare; then
+  step compare-pytorch python3 bench/compare_pytorch.py --burin-bench "$build/bench/model_bench"
+  step compare-pytorch-memory python3 bench/compare_pytorch_memory.py --memory-bench "$build/bench/memory_bench" \
+    --trace-bench "$build/bench/memory_trace_bench" --json "$out/compare_memory.json"
+fi
 
 python3 scripts/results_page.py "$out" >"$out/results.md" && echo "page: $out/results.md"
 exit "$status"

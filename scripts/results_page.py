@@ -74,6 +74,24 @@ def layers():
             print(f"| {kind} | {precision} | {layer} | {batch.removeprefix('batch:')} | {cells[0]} | {cells[1]} | {ratio} |")
 
 
+def memory():
+    rows = collections.defaultdict(dict)
+    path = folder / "memory.json"
+    for run in json.loads(path.read_text())["benchmarks"] if path.exists() else []:
+        if run.get("aggregate_name") == "median" and not run.get("error_occurred"):
+            pattern, resource, bytes_ = run["run_name"].split("/")[:3]
+            rows[pattern, resource, run["threads"]][int(bytes_)] = run["pair_ns"]
+    if not rows:
+        return
+    sizes = sorted({bytes_ for row in rows.values() for bytes_ in row})
+    print("\n## Memory: allocate and free\n\nMedian ns of a pair, of one thread, by bytes.\n")
+    print("| pattern | resource | threads | " + " | ".join(f"{bytes_:,}" for bytes_ in sizes) + " |")
+    print("|---" * (len(sizes) + 3) + "|")
+    for (pattern, resource, threads), row in rows.items():
+        cells = [f"{row[bytes_]:.0f}" if bytes_ in row else "" for bytes_ in sizes]
+        print(f"| {pattern} | {resource} | {threads} | " + " | ".join(cells) + " |")
+
+
 header()
 block("Steps", text("steps.txt"))
 block("Tests", text("counts.txt"))
@@ -84,5 +102,10 @@ block("The digit runner", "\n".join(
 comparison = text("compare-pytorch.log")
 if comparison:
     print(f"\n## Beside PyTorch\n\n{comparison}")
+memory()
+block("Memory: a trace of 10,000 operations", text("bench-memory-trace.log"))
+comparison = text("compare-pytorch-memory.log")
+if comparison:
+    print(f"\n## Memory beside PyTorch\n\n{comparison}")
 models()
 layers()

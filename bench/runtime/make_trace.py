@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the trace of allocations that memory_trace_bench replays: the same bytes at every run.
 
-    bench/runtime/make_trace.py > bench/runtime/traces/inference.txt
+    python3 bench/runtime/make_trace.py > bench/runtime/traces/inference.txt
 
 It is what a server asks of its allocator that runs ResNet-18 and ResNet-50 (f32) and a transformer of the size of BERT
 base (f16, with keys and values kept), two requests at a time, each of another batch (1 to 64), image size or length of
