@@ -151,7 +151,6 @@ void Heap::flush(Queue& queue) noexcept {
 }
 
 void Heap::move_free(Queue& from, Queue& to) noexcept {
-  flush(from);
   for (FreeLists& lists : from.free) {
     while (Block* block = lists.any()) {
       lists.erase(block);

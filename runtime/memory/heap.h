@@ -131,7 +131,8 @@ class Heap {
   void put(Block* block, Queue& queue) noexcept;
   /// All that is cached on the queue becomes free and merged.
   void flush(Queue& queue) noexcept;
-  /// All free blocks of `from` become free on `to`. `from` is flushed.
+  /// All free blocks of `from` become free on `to`; cached ones stay, as they may have been freed after the
+  /// event that the caller waited for.
   void move_free(Queue& from, Queue& to) noexcept;
   static bool has_free(const Queue& queue) noexcept;
 

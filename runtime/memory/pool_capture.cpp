@@ -84,6 +84,7 @@ void Pool::end_capture(Heap& heap) noexcept {
   // The capture has joined its streams: among its blocks no order is left to keep.
   for (Queue& queue : heap.queues()) {
     if (&queue == &heap.common()) continue;
+    heap.flush(queue);
     heap.move_free(queue, heap.common());
     std::erase_if(queue.fenced, [&](FencedBlock& fenced) {
       for (const Fence& fence : fenced.fences)
