@@ -34,6 +34,10 @@ void require_device(std::string_view op, Device device) {
   BURIN_CHECK(cuda.count > 0, DeviceError, "{}: {} cannot be used: {}", op, name(device), cuda.reason);
   BURIN_CHECK(device.index >= 0 && device.index < cuda.count, DeviceError,
               "{}: {} does not exist; this machine has {} CUDA device(s)", op, name(device), cuda.count);
+  if constexpr (kHasCuda) {
+    const std::string problem = cuda::architecture_problem(device.index);
+    BURIN_CHECK(problem.empty(), DeviceError, "{}: {}", op, problem);
+  }
 }
 
 std::string description(Device device) {
@@ -47,6 +51,7 @@ std::string description(Device device) {
 }
 
 void synchronize(Device device) {
+  require_device("synchronize", device);
   if constexpr (kHasCuda)
     if (device.is_cuda()) cuda::synchronize_device(device.index);
 }

@@ -28,8 +28,9 @@ struct Device {
 /// "cpu", "cuda:0".
 BURIN_API std::string name(Device device);
 
-/// What a machine offers for CUDA. `count` is 0 where CUDA cannot be used, and `reason` then says why
-/// ("this Burin was built without CUDA", "no NVIDIA driver is installed", ...).
+/// What a machine offers for CUDA. `count` is 0 where CUDA cannot be used, and `reason` then says why: this
+/// Burin was built without CUDA, no NVIDIA driver is installed, every GPU is older than what this Burin was
+/// built for, CUDA was used before fork(), ...
 struct CudaAvailability {
   int count = 0;
   std::string reason;
@@ -39,7 +40,8 @@ BURIN_API CudaAvailability cuda_availability();
 /// A line for people: the processor's or GPU's model name.
 BURIN_API std::string description(Device device);
 
-/// Waits until all work queued on the device has finished. Returns at once on the CPU. Throws CudaError.
+/// Waits until all work queued on the device has finished. Returns at once on the CPU. Throws CudaError,
+/// and DeviceError if the device cannot be used.
 BURIN_API void synchronize(Device device);
 
 }  // namespace burin

@@ -5,6 +5,9 @@
 #include <atomic>
 #include <cstddef>
 #include <mutex>
+#include <pthread.h>
+#include <string_view>
+#include <utility>
 
 namespace burin::cuda {
 namespace {
@@ -48,6 +51,7 @@ constexpr CudaApi kLinked = {
     .cudaDeviceGetStreamPriorityRange = ::cudaDeviceGetStreamPriorityRange,
     .cudaStreamCreateWithPriority = ::cudaStreamCreateWithPriority,
     .cudaStreamDestroy = ::cudaStreamDestroy,
+    .cudaStreamGetPriority = ::cudaStreamGetPriority,
     .cudaStreamQuery = ::cudaStreamQuery,
     .cudaStreamSynchronize = ::cudaStreamSynchronize,
     .cudaStreamWaitEvent = ::cudaStreamWaitEvent,
@@ -81,10 +85,33 @@ constexpr CudaApi kLinked = {
     .cuMemSetAccess = call_driver<"cuMemSetAccess">,
 };
 
+/// Becomes any function of the table, and does nothing.
+struct Unloaded {
+  template <class... Arguments>
+  using Function = cudaError_t (*)(Arguments...);
+  template <class... Arguments>
+  constexpr operator Function<Arguments...>() const {
+    return [](Arguments...) { return cudaErrorCudartUnloading; };
+  }
+  constexpr operator decltype(CudaApi::cudaGetErrorName)() const { return ::cudaGetErrorName; }
+};
+
+template <std::size_t... kFunctions>
+constexpr CudaApi make_unloaded(std::index_sequence<kFunctions...>) {
+  CudaApi table = {(static_cast<void>(kFunctions), Unloaded{})...};
+  table.cudaGetErrorString = ::cudaGetErrorString;
+  return table;
+}
+constexpr CudaApi kUnloaded = make_unloaded(std::make_index_sequence<sizeof(CudaApi) / sizeof(void*)>());
+
 }  // namespace
 
 struct ApiState {
   explicit constexpr ApiState(const CudaApi* table_in) : table(table_in) {}
+  constexpr ApiState(const CudaApi* table_in, int code_in, std::string_view message_in)
+      : table(table_in), lost(true), code(code_in) {
+    std::copy(message_in.begin(), message_in.end(), message);
+  }
 
   const CudaApi* table;
   // The first error that CUDA cannot recover from. CUDA reports it for every device of the process, so there
@@ -98,6 +125,10 @@ struct ApiState {
 namespace {
 
 constinit ApiState linked{&kLinked};
+constinit ApiState forked{
+    &kUnloaded, cudaErrorInitializationError,
+    "CUDA was used before fork(), and a forked process cannot use it (fork before the first "
+    "use of CUDA, or exec in the child)"};
 constinit std::atomic<ApiState*> in_force{&linked};
 
 ApiState& state() noexcept { return *in_force.load(std::memory_order_acquire); }
@@ -125,7 +156,8 @@ void keep_first_loss(const std::string& message, int code) {
   ApiState& now = state();
   const std::lock_guard lock(now.mutex);
   if (now.lost) return;
-  message.copy(now.message, sizeof now.message - 1);
+  const std::string text = "CUDA cannot be used since it failed earlier: " + message;
+  text.copy(now.message, sizeof now.message - 1);
   now.code = code;
   now.lost.store(true, std::memory_order_release);
 }
@@ -137,9 +169,20 @@ const CudaApi& api() noexcept { return *state().table; }
 const CudaApi& usable_api(const char* op) {
   const ApiState& now = state();
   if (now.lost.load(std::memory_order_acquire)) [[unlikely]]
-    throw CudaError(fmt::format("{}: CUDA cannot be used since it failed earlier: {}", op, now.message),
-                    now.code);
+    throw CudaError(fmt::format("{}: {}", op, now.message), now.code);
   return *now.table;
+}
+
+const char* describe_loss() noexcept {
+  const ApiState& now = state();
+  return now.lost.load(std::memory_order_acquire) ? now.message : nullptr;
+}
+
+void watch_forks() {
+  // Registered once, for the process; the handler only stores an address.
+  static const int registered =
+      ::pthread_atfork(nullptr, nullptr, [] { in_force.store(&forked, std::memory_order_release); });
+  BURIN_CHECK(registered == 0, Error, "cuda: pthread_atfork failed: error {}", registered);
 }
 
 void check(cudaError_t code, const char* call, const char* op) {
@@ -169,6 +212,9 @@ bool is_unloading() noexcept {
 ScopedCudaApi::ScopedCudaApi(const CudaApi& table)
     : state_(std::make_unique<ApiState>(&table)), previous_(in_force.exchange(state_.get())) {}
 
-ScopedCudaApi::~ScopedCudaApi() { in_force = previous_; }
+ScopedCudaApi::~ScopedCudaApi() {
+  ApiState* mine = state_.get();
+  in_force.compare_exchange_strong(mine, previous_);  // not so in a forked child
+}
 
 }  // namespace burin::cuda

@@ -29,6 +29,7 @@ struct CudaApi {
   decltype(&::cudaDeviceGetStreamPriorityRange) cudaDeviceGetStreamPriorityRange;
   decltype(&::cudaStreamCreateWithPriority) cudaStreamCreateWithPriority;
   decltype(&::cudaStreamDestroy) cudaStreamDestroy;
+  decltype(&::cudaStreamGetPriority) cudaStreamGetPriority;
   decltype(&::cudaStreamQuery) cudaStreamQuery;
   decltype(&::cudaStreamSynchronize) cudaStreamSynchronize;
   decltype(&::cudaStreamWaitEvent) cudaStreamWaitEvent;
@@ -72,6 +73,14 @@ struct CudaApi {
 const CudaApi& api() noexcept;
 /// The same for a call on behalf of `op`. Throws the CudaError that lost the device, if one has.
 const CudaApi& usable_api(const char* op);
+/// Why CUDA is lost to this process; nullptr if it is not.
+const char* describe_loss() noexcept;
+/// From now on CUDA is lost to children that this process forks, as a driver that was in use does not survive
+/// it: no function of the table reaches the driver there, and each acts as if CUDA had been unloaded, so that
+/// inherited handles are left alone.
+void watch_forks();
+/// The lowest architecture that this build has kernels for, as 100 * major + 10 * minor.
+int lowest_architecture() noexcept;
 
 /// Returns if `code` is success. Otherwise throws OutOfMemory for cudaErrorMemoryAllocation, else CudaError,
 /// with op, call, and CUDA's name and text of the error, and clears CUDA's last error. After an error that

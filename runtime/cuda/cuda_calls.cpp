@@ -11,6 +11,7 @@ namespace {
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string describe_unavailable(cudaError_t code) {
+  if (const char* loss = describe_loss()) return loss;
   int driver = 0;
   int runtime = 0;
   ignore(api().cudaDriverGetVersion(&driver));
@@ -43,12 +44,29 @@ CudaAvailability availability() noexcept {
   int count = 0;
   const cudaError_t code = api().cudaGetDeviceCount(&count);
   ignore(code);
-  if (code == cudaSuccess && count > 0) return {count, {}};
   try {
-    return {0, describe_unavailable(code)};
+    if (code != cudaSuccess || count == 0) return {0, describe_unavailable(code)};
+    watch_forks();
+    std::string problem;
+    for (int device = 0; device < count; ++device)
+      if (problem = architecture_problem(device); problem.empty()) return {count, {}};
+    return {0, problem};
   } catch (...) {  // no memory for the text
     return {};
   }
+}
+
+std::string architecture_problem(int device) {
+  int major = 0;
+  int minor = 0;
+  const cudaError_t code = api().cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  ignore(code);
+  if (code != cudaSuccess) return {};  // not what is wrong with it
+  ignore(api().cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  const int lowest = lowest_architecture();
+  if (major * 100 + minor * 10 >= lowest) return {};
+  return fmt::format("cuda:{} has compute capability {}.{}, and this Burin was built for {}.{} and later",
+                     device, major, minor, lowest / 100, lowest % 100 / 10);
 }
 
 std::string model_name(int device) {
@@ -74,11 +92,23 @@ void memory_info(int device, std::size_t* free, std::size_t* total) noexcept try
 } catch (...) {  // figures for a message, which then lacks them
 }
 
+StreamPriorities stream_priorities(int device) {
+  const DeviceGuard guard(device, "stream_priorities");
+  StreamPriorities priorities;
+  BURIN_CUDA("stream_priorities", cudaDeviceGetStreamPriorityRange, &priorities.least, &priorities.greatest);
+  return priorities;
+}
+
+int stream_priority(int device, void* stream) {
+  const DeviceGuard guard(device, "stream.priority");
+  int priority = 0;
+  BURIN_CUDA("stream.priority", cudaStreamGetPriority, stream_of(stream), &priority);
+  return priority;
+}
+
 void* create_stream(int device, int priority) {
+  const auto [least, greatest] = stream_priorities(device);
   const DeviceGuard guard(device, "stream");
-  int least = 0;
-  int greatest = 0;
-  BURIN_CUDA("stream", cudaDeviceGetStreamPriorityRange, &least, &greatest);
   cudaStream_t stream = nullptr;
   BURIN_CUDA("stream", cudaStreamCreateWithPriority, &stream, cudaStreamNonBlocking,
              std::clamp(priority, greatest, least));

@@ -14,7 +14,11 @@
 
 namespace burin::cuda {
 
+/// Devices there are, if one of them can be used.
 CudaAvailability availability() noexcept;
+/// Why an existing device cannot run this build's kernels; empty if it can.
+std::string architecture_problem(int device);
+
 std::string model_name(int device);
 int multiprocessor_count(int device);  // streaming multiprocessors
 void synchronize_device(int device);
@@ -23,6 +27,8 @@ void memory_info(int device, std::size_t* free, std::size_t* total) noexcept;
 
 void* create_stream(int device, int priority);
 void destroy_stream(void* stream) noexcept;
+StreamPriorities stream_priorities(int device);
+int stream_priority(int device, void* stream);
 bool is_stream_idle(int device, void* stream);
 void synchronize_stream(int device, void* stream);
 /// Of the capture that records the stream now; 0: none.

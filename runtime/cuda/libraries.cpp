@@ -18,6 +18,7 @@ void destroy_cublaslt(void* handle) {
 }  // namespace
 
 void* Libraries::cudnn() {
+  static_cast<void>(cuda::usable_api("cuDNN"));  // its own calls do not ask
   if (!cudnn_) {
     const cuda::DeviceGuard guard(device_.index, "cuDNN");
     cudnnHandle_t handle = nullptr;
@@ -30,6 +31,7 @@ void* Libraries::cudnn() {
 }
 
 void* Libraries::cublaslt() {
+  static_cast<void>(cuda::usable_api("cuBLASLt"));
   if (!cublaslt_) {
     const cuda::DeviceGuard guard(device_.index, "cuBLASLt");
     cublasLtHandle_t handle = nullptr;

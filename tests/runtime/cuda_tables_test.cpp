@@ -30,6 +30,7 @@ struct Fake {
   int devices = 2;
   int current = 0;
   int driver = 13000;
+  int capability_major[2] = {9, 9};
   cudaError_t count_code = cudaSuccess;
   cudaError_t code = cudaSuccess;  // of the function under test
   cudaError_t last_error = cudaSuccess;
@@ -56,6 +57,10 @@ CudaApi fake_table() {
   };
   table.cudaRuntimeGetVersion = [](int* version) {
     *version = 13000;
+    return cudaSuccess;
+  };
+  table.cudaDeviceGetAttribute = [](int* value, cudaDeviceAttr attribute, int device) {
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? fake->capability_major[device] : 0;
     return cudaSuccess;
   };
   table.cudaGetDevice = [](int* device) {
@@ -210,6 +215,21 @@ TEST_F(CudaTables, AvailabilitySaysPreciselyWhyNot) {
             "the NVIDIA driver is too old: it supports CUDA 12.4, and this Burin needs 13.0");
   EXPECT_THAT(reason(cudaErrorNoDevice, 13000), HasSubstr("finds no device"));
   EXPECT_THAT(reason(cudaErrorInitializationError, 13000), HasSubstr("cudaErrorInitializationError"));
+}
+
+TEST_F(CudaTables, DevicesOlderThanTheBuildAreRefused) {
+  const int lowest = lowest_architecture();
+  const std::string built = fmt::format("{}.{}", lowest / 100, lowest % 100 / 10);
+  const std::string problem =
+      "cuda:1 has compute capability 2.0, and this Burin was built for " + built + " and later";
+  fake_.capability_major[1] = 2;
+  EXPECT_EQ(availability().count, 2) << "cuda:0 can be used";
+  EXPECT_NO_THROW(Stream(Device::cuda(0)));
+  expect_error<DeviceError>([] { Stream(Device::cuda(1)); }, "stream: " + problem);
+  expect_error<DeviceError>([] { make_cuda_resource(1); }, "cuda_resource: " + problem);
+  fake_.capability_major[0] = 2;
+  EXPECT_EQ(availability().count, 0);
+  EXPECT_EQ(availability().reason, problem);
 }
 
 TEST_F(CudaTables, DeviceGuardSwitchesOnlyWhenItMust) {
