@@ -17,6 +17,9 @@
 #include <burin/runtime/error.h>
 #include <burin/runtime/event.h>
 #include <burin/runtime/memory/adaptors.h>
+#include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/memory/debug_resource.h>
+#include <burin/runtime/memory/memory_report.h>
+#include <burin/runtime/name_scope.h>
 #include <burin/runtime/random.h>
 #include <burin/runtime/tensor.h>

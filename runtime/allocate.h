@@ -13,8 +13,7 @@ namespace burin {
 /// Throws ShapeError, which starts with `op`, if its bytes cannot be counted, and OutOfMemory.
 Tensor allocate(std::string_view op, std::shared_ptr<MemoryResource> resource, StreamView stream,
                 const TensorSpec& spec);
-/// The same in host memory, pageable unless another resource is given.
-Tensor allocate_host(std::string_view op, const TensorSpec& spec,
-                     std::shared_ptr<MemoryResource> resource = make_cpu_resource());
+/// The same in pageable host memory.
+Tensor allocate_host(std::string_view op, const TensorSpec& spec);
 
 }  // namespace burin

@@ -3,9 +3,11 @@
 #include <burin/runtime/export.h>
 #include <burin/runtime/memory/memory_resource.h>
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 
 namespace burin {
 
@@ -16,12 +18,15 @@ class BURIN_API Buffer {
   /// Throws OutOfMemory. `data()` is nullptr for 0 bytes.
   static std::shared_ptr<Buffer> allocate(std::shared_ptr<MemoryResource> resource, std::size_t bytes,
                                           StreamView stream);
-  /// Memory of the caller's. `deleter`, if any, runs once, after the last tensor is gone, on that tensor's
-  /// thread; it must not throw. It also runs if this call throws.
+  /// Memory of the caller's. `deleter`, if any, runs once, when the last tensor is gone and what was queued
+  /// by then on the streams of record_use() is done: on the thread that lets the last tensor go or, if work
+  /// is still queued, on the one that next synchronizes with that stream, lets other wrapped memory go that
+  /// it uses, or destroys it (which waits). It must not throw. It also runs if this call throws; if the
+  /// device is lost, it never runs.
   static std::shared_ptr<Buffer> wrap(void* data, std::size_t bytes, Device device,
                                       std::function<void(void*)> deleter);
 
-  virtual ~Buffer() = default;
+  virtual ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
@@ -32,13 +37,20 @@ class BURIN_API Buffer {
   /// The stream in whose order the memory is given back; refers to nothing for memory of the caller's.
   virtual StreamView stream() const noexcept { return {}; }
 
+  /// See Tensor::record_use. Thread-safe.
+  void record_use(StreamView stream);
+
  protected:
   Buffer(void* data, std::size_t bytes, Device device, MemoryKind kind)
       : data_(data), bytes_(bytes), device_(device), kind_(kind) {}
+  /// The streams of record_use. For destructors: nobody records any more.
+  std::span<const StreamView> users() const noexcept;
 
  private:
+  struct Users;
   void* data_;
   std::size_t bytes_;
+  std::atomic<Users*> users_{nullptr};  // made with the first
   Device device_;
   MemoryKind kind_;
 };

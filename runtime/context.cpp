@@ -6,6 +6,7 @@
 #include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/plan_cache.h>
 
+#include <optional>
 #include <utility>
 
 namespace burin {
@@ -29,6 +30,8 @@ std::shared_ptr<MemoryResource> default_memory(Device device) {
   return make_cpu_resource();
 }
 
+std::shared_ptr<MemoryResource> default_pinned() { return make_pinned_resource(); }
+
 }  // namespace
 
 struct Context::State {
@@ -36,6 +39,7 @@ struct Context::State {
   ContextOptions options;
   Backend preferred = Backend::automatic;
   PlanCache plans;
+  std::optional<Stream> host_stream;             // made when first asked for
   std::unique_ptr<detail::Libraries> libraries;  // made when first asked for
 
   State(Device device_in, ContextOptions options_in)
@@ -53,6 +57,8 @@ Context::Context(Device device, ContextOptions options) {
   BURIN_CHECK(options.memory->device() == device, DeviceError,
               "context: the memory is of {}, the context of {}", name(options.memory->device()),
               name(device));
+  BURIN_CHECK(!options.pinned || options.pinned->kind() == MemoryKind::pinned, DeviceError,
+              "context: the memory given as pinned is not page-locked host memory");
   BURIN_CHECK(options.threads >= 0, ShapeError, "context: threads ({}) must not be negative",
               options.threads);
   state_ = std::make_unique<State>(device, std::move(options));
@@ -65,6 +71,17 @@ Context& Context::operator=(Context&&) noexcept = default;
 Device Context::device() const noexcept { return state_->device; }
 StreamView Context::stream() const noexcept { return state_->options.stream->view(); }
 const std::shared_ptr<MemoryResource>& Context::memory() const noexcept { return state_->options.memory; }
+const std::shared_ptr<MemoryResource>& Context::pinned() {
+  if (!state_->options.pinned) state_->options.pinned = default_pinned();
+  return state_->options.pinned;
+}
+
+StreamView Context::host_stream() {
+  if (state_->device.is_cpu()) return stream();
+  if (!state_->host_stream) state_->host_stream.emplace(Device::cpu());
+  return *state_->host_stream;
+}
+
 const Precision& Context::precision() const noexcept { return state_->options.precision; }
 void Context::set_precision(Precision precision) noexcept { state_->options.precision = precision; }
 bool Context::autotune() const noexcept { return state_->options.autotune; }

@@ -26,10 +26,10 @@ struct Precision {
 
 struct ContextOptions {
   int threads = 0;  // CPU threads, the caller's included; 0: one per core this process may use
-  std::shared_ptr<ThreadPool> pool{};  // shared between contexts; made from `threads` if absent
-  std::shared_ptr<MemoryResource>
-      memory{};  // of the context's device; a CachingPool (on the CPU: the heap) of its own if absent
-  std::optional<Stream> stream{};  // a stream of its own if absent
+  std::shared_ptr<ThreadPool> pool{};        // shared between contexts; made from `threads` if absent
+  std::shared_ptr<MemoryResource> memory{};  // of the context's device; a CachingPool of its own if absent
+  std::shared_ptr<MemoryResource> pinned{};  // page-locked host memory; a pinned pool of its own if absent
+  std::optional<Stream> stream{};            // a stream of its own if absent
   Precision precision{};
   bool autotune = false;  // measure the candidates of each new shape once, instead of trusting heuristics
   std::size_t plan_capacity = 512;  // plans kept, least recently used dropped first
@@ -51,6 +51,9 @@ class BURIN_API Context {
   Device device() const noexcept;
   StreamView stream() const noexcept;
   const std::shared_ptr<MemoryResource>& memory() const noexcept;
+  /// Page-locked host memory, for asynchronous copies; made when first asked for. Throws DeviceError where
+  /// CUDA cannot be used.
+  const std::shared_ptr<MemoryResource>& pinned();
   const Precision& precision() const noexcept;
   void set_precision(Precision precision) noexcept;
   bool autotune() const noexcept;
@@ -66,6 +69,8 @@ class BURIN_API Context {
   void synchronize() const { stream().synchronize(); }
 
   // For operators.
+  /// Of the CPU, in whose order the context's host tensors are given back.
+  StreamView host_stream();
   ThreadPool& threads();
   PlanCache& plans();
   detail::Libraries& libraries();

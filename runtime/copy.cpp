@@ -107,6 +107,20 @@ void copy_cuda(Context& ctx, Tensor& dst, const Tensor& src) {
 }
 #endif
 
+bool is_of_kind(MemoryKind kind, const Tensor& dst, const Tensor& src) {
+  return dst.buffer()->kind() == kind || src.buffer()->kind() == kind;
+}
+
+Tensor empty_pinned_as(const char* op, Context& ctx, const TensorSpec& spec) {
+  return allocate(op, ctx.pinned(), ctx.host_stream(), spec);
+}
+
+void check_moves_to(const char* op, const Context& ctx, const Tensor& x, Device device) {
+  BURIN_CHECK(x.defined(), ShapeError, "{}: the tensor is undefined", op);
+  BURIN_CHECK(x.device() == device || device.is_cpu() || device == ctx.device(), DeviceError,
+              "{}: {} is not the context's device ({})", op, name(device), name(ctx.device()));
+}
+
 }  // namespace
 
 void copy(Context& ctx, Tensor& dst, const Tensor& src) {
@@ -116,28 +130,34 @@ void copy(Context& ctx, Tensor& dst, const Tensor& src) {
   BURIN_CHECK(!may_overlap(dst, src), ShapeError, "copy: dst overlaps src");
 #if defined(BURIN_WITH_CUDA)
   if (dst.device().is_cuda() || src.device().is_cuda()) {
+    for (const Tensor* x : {static_cast<const Tensor*>(&dst), &src})
+      if (x->buffer()->kind() == MemoryKind::pinned) x->record_use(ctx.stream());
     copy_cuda(ctx, dst, src);
-    for (const Tensor* x : {static_cast<const Tensor*>(&dst), &src}) {
-      if (x->buffer()->kind() == MemoryKind::host) return ctx.synchronize();
-      if (x->buffer()->kind() == MemoryKind::pinned) ctx.stream().retain(x->buffer());
-    }
+    if (is_of_kind(MemoryKind::host, dst, src)) ctx.synchronize();
     return;
   }
 #endif
   copy_host(ctx, dst, src);
 }
 
-void copy_async(Context& ctx, Tensor& dst, const Tensor& src) {
+Transfer copy_async(Context& ctx, Tensor& dst, const Tensor& src) {
   check_copy("copy_async", ctx, dst, src);
-  for (const Tensor* x : {static_cast<const Tensor*>(&dst), &src})
-    BURIN_CHECK(x->buffer()->kind() != MemoryKind::host || ctx.device().is_cpu(), UnsupportedError,
-                "copy_async: a host tensor must be pinned (empty_pinned), or use copy");
+  BURIN_CHECK(ctx.device().is_cpu() || !is_of_kind(MemoryKind::host, dst, src), UnsupportedError,
+              "copy_async: a host tensor must be pinned (empty_pinned), or use copy");
   BURIN_CHECK(dst.device() == src.device() || is_plain(dst, src), UnsupportedError,
               "copy_async: across devices both tensors must be dense, of one layout and dtype; src is {} {}, "
               "dst {} {}",
               name(src.dtype()), src.shape(), name(dst.dtype()), dst.shape());
+  if (dst.device().is_cpu() && src.device().is_cpu()) {
+    copy(ctx, dst, src);
+    return {};
+  }
+  const auto done = std::make_shared<Event>(ctx.device(), EventOptions{.timing = false});
+  dst.record_use(ctx.stream());
+  src.record_use(ctx.stream());
   copy(ctx, dst, src);
-  for (const Tensor* x : {static_cast<const Tensor*>(&dst), &src}) ctx.stream().retain(x->buffer());
+  done->record(ctx.stream());
+  return Transfer(done);
 }
 
 Tensor to(Context& ctx, const Tensor& x, DType dtype) {
@@ -157,13 +177,25 @@ Tensor to(Context& ctx, const Tensor& x, Layout layout) {
 }
 
 Tensor to(Context& ctx, const Tensor& x, Device device) {
-  BURIN_CHECK(x.defined(), ShapeError, "to: the tensor is undefined");
+  check_moves_to("to", ctx, x, device);
   if (x.device() == device) return x;
-  BURIN_CHECK(device.is_cpu() || device == ctx.device(), DeviceError,
-              "to: {} is not the context's device ({})", name(device), name(ctx.device()));
   Tensor out = empty_like_on(ctx, device, x, x.dtype());
   copy(ctx, out, x);
   return out;
+}
+
+AsyncTensor to_async(Context& ctx, const Tensor& x, Device device) {
+  check_moves_to("to_async", ctx, x, device);
+  if (x.device() == device) return {x, {}};
+  if (device.is_cuda()) {
+    Tensor out = empty_like_on(ctx, device, x, x.dtype());
+    const Transfer transfer = copy_async(ctx, out, x);
+    return {std::move(out), transfer};
+  }
+  const Tensor dense = x.is_dense_in(x.layout()) ? x : clone(ctx, x);  // packed by the device
+  Tensor out = empty_pinned_as("to_async", ctx, dense_spec(x.dtype(), x.shape(), device, dense.layout()));
+  const Transfer transfer = copy_async(ctx, out, dense);
+  return {std::move(out), transfer};
 }
 
 Tensor contiguous(Context& ctx, const Tensor& x) {
@@ -178,10 +210,8 @@ Tensor clone(Context& ctx, const Tensor& x) {
   return out;
 }
 
-Tensor empty_pinned([[maybe_unused]] Context& ctx, const Shape& shape, DType dtype) {
-  if constexpr (kHasCuda)
-    return allocate_host("empty_pinned", dense_spec(dtype, shape, Device::cpu()), make_pinned_resource());
-  throw DeviceError(fmt::format("empty_pinned: {}", cuda_availability().reason));
+Tensor empty_pinned(Context& ctx, const Shape& shape, DType dtype) {
+  return empty_pinned_as("empty_pinned", ctx, dense_spec(dtype, shape, Device::cpu()));
 }
 
 }  // namespace burin

@@ -23,9 +23,9 @@ Tensor allocate(std::string_view op, std::shared_ptr<MemoryResource> resource, S
   return Tensor(Buffer::allocate(std::move(resource), bytes, stream), spec.dtype, spec.shape, spec.strides);
 }
 
-Tensor allocate_host(std::string_view op, const TensorSpec& spec, std::shared_ptr<MemoryResource> resource) {
+Tensor allocate_host(std::string_view op, const TensorSpec& spec) {
   const Stream stream(Device::cpu());
-  return allocate(op, std::move(resource), stream, spec);
+  return allocate(op, make_cpu_resource(), stream, spec);
 }
 
 Tensor empty(Context& ctx, const Shape& shape, DType dtype, Layout layout) {

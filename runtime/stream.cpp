@@ -1,4 +1,3 @@
-#include <burin/runtime/buffer.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/config.h>
 #include <burin/runtime/cuda/cuda_calls.h>
@@ -6,6 +5,7 @@
 #include <burin/runtime/stream.h>
 #include <burin/runtime/stream_state.h>
 
+#include <cstddef>
 #include <functional>
 #include <new>
 #include <utility>
@@ -18,6 +18,12 @@ std::uint64_t next_stream_id() {
   // A counter only: ids must differ between all streams of the process.
   static std::atomic<std::uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Memory that the GPU may still use.
+void keep_for_ever(std::shared_ptr<void> memory) noexcept {
+  alignas(std::shared_ptr<void>) std::byte storage[sizeof(std::shared_ptr<void>)];
+  new (storage) std::shared_ptr<void>(std::move(memory));  // never destroyed: its count stays above zero
 }
 
 }  // namespace
@@ -35,29 +41,42 @@ StreamState::~StreamState() {
       try {
         retained.done.synchronize();
       } catch (...) {
-        static_cast<void>(new (std::nothrow) std::shared_ptr<Buffer>(std::move(retained.buffer)));
+        keep_for_ever(std::move(retained.memory));
       }
     }
     if (owned_) cuda::destroy_stream(native_handle);
   }
 }
 
-void StreamState::retain(std::shared_ptr<Buffer> buffer) {
+void StreamState::retain(std::shared_ptr<void> memory) noexcept {
   if (device.is_cpu()) return;
-  // What is given back in this stream's own order needs no keeping, and would keep the stream in return.
-  if (buffer->stream() == StreamView(this)) return;
+  try {
+    Event done(device, EventOptions{.timing = false});
+    done.record(StreamView(this));
+    const std::lock_guard lock(mutex_);
+    retained_.push_back({std::move(done), memory});
+  } catch (...) {
+    try {
+      StreamView(this).synchronize();
+    } catch (...) {
+      keep_for_ever(std::move(memory));
+    }
+    return;
+  }
+  memory.reset();
   release_finished();
-  Event done(device, EventOptions{.timing = false});
-  done.record(StreamView(this));
-  const std::lock_guard lock(mutex_);
-  retained_.push_back({std::move(done), std::move(buffer)});
 }
 
-void StreamState::release_finished() {
-  std::deque<Retained> finished;  // destroyed after the lock is gone: a buffer's deleter is the caller's code
-  const std::lock_guard lock(mutex_);
-  while (!retained_.empty() && retained_.front().done.is_done()) {
-    finished.push_back(std::move(retained_.front()));
+void StreamState::release_finished() noexcept {
+  for (;;) {
+    std::shared_ptr<void> finished;  // given up without the lock: a deleter is the caller's code
+    const std::lock_guard lock(mutex_);
+    try {
+      if (retained_.empty() || !retained_.front().done.is_done()) return;
+    } catch (...) {
+      return;  // the destructor decides
+    }
+    finished = std::move(retained_.front().memory);
     retained_.pop_front();
   }
 }
@@ -122,7 +141,19 @@ void StreamView::wait(const Event& event) const {
   }
 }
 
-void StreamView::retain(std::shared_ptr<Buffer> buffer) const { state_->retain(std::move(buffer)); }
+void StreamView::wait(StreamView other) const {
+  if (other == *this || other.device().is_cpu()) return;
+  if (device().is_cpu()) return other.synchronize();
+  Event queued(other.device(), {.timing = false});
+  queued.record(other);
+  wait(queued);
+}
+
+int StreamView::priority() const {
+  if constexpr (kHasCuda)
+    if (device().is_cuda()) return cuda::stream_priority(device().index, native_handle());
+  return 0;
+}
 
 Stream::Stream(Device device, int priority) {
   require_device("stream", device);
@@ -141,7 +172,15 @@ Stream::Stream(Device device, int priority) {
 }
 
 Stream Stream::wrap(Device device, void* native_handle) {
+  require_device("stream", device);
   return Stream(std::make_shared<detail::StreamState>(device, native_handle, false));
+}
+
+StreamPriorities stream_priorities(Device device) {
+  require_device("stream_priorities", device);
+  if constexpr (kHasCuda)
+    if (device.is_cuda()) return cuda::stream_priorities(device.index);
+  return {};
 }
 
 }  // namespace burin

@@ -36,9 +36,10 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   void* const native_handle;
   const std::uint64_t id;
 
-  void retain(std::shared_ptr<Buffer> buffer);
-  /// Gives up the retained buffers whose work has finished.
-  void release_finished();
+  /// Keeps `memory` alive until everything queued so far has finished, for ever if that cannot be known.
+  /// It is given up by the first call of retain, release_finished or the destructor that finds it finished.
+  void retain(std::shared_ptr<void> memory) noexcept;
+  void release_finished() noexcept;
 
   /// Called once when the stream ends, if it lives then.
   void add_listener(std::weak_ptr<StreamListener> listener);
@@ -58,7 +59,7 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
  private:
   struct Retained {
     Event done;
-    std::shared_ptr<Buffer> buffer;
+    std::shared_ptr<void> memory;
   };
   const bool owned_;
   mutable std::mutex mutex_;       // of all below

@@ -89,6 +89,11 @@ Tensor Tensor::from_blob(void* data, const Shape& shape, const Strides& strides,
 
 std::size_t Tensor::bytes() const noexcept { return static_cast<std::size_t>(count()) * item_bytes(dtype()); }
 
+void Tensor::record_use(StreamView stream) const {
+  BURIN_CHECK(defined(), ShapeError, "record_use: the tensor is undefined");
+  buffer_->record_use(stream);
+}
+
 void Tensor::require_dtype(DType dtype) const {
   BURIN_CHECK(defined(), ShapeError, "tensor: an undefined tensor has no data");
   BURIN_CHECK(spec_.dtype == dtype, DTypeError, "tensor: data of {} asked of a tensor of {}", name(dtype),

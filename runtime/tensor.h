@@ -44,8 +44,9 @@ class BURIN_API Tensor {
   Tensor(std::shared_ptr<Buffer> buffer, DType dtype, const Shape& shape, const Strides& strides,
          std::int64_t offset = 0);
 
-  /// A tensor over the caller's memory. `deleter` runs once when the last view is gone, also if this call
-  /// throws.
+  /// A tensor over the caller's memory. `deleter` runs once when the last view is gone and the streams of
+  /// record_use() are done with it (see Buffer::wrap), also if this call throws. Memory of a device has no
+  /// stream of its own: every stream that uses it must be recorded before the last view goes.
   static Tensor from_blob(void* data, const Shape& shape, DType dtype, Device device = Device::cpu(),
                           std::function<void(void*)> deleter = {});
   static Tensor from_blob(void* data, const Shape& shape, const Strides& strides, DType dtype,
@@ -63,6 +64,12 @@ class BURIN_API Tensor {
   /// Bytes of the elements, count() * item_bytes(dtype()).
   std::size_t bytes() const noexcept;
   const std::shared_ptr<Buffer>& buffer() const noexcept { return buffer_; }
+  /// Tells the memory that work queued on `stream` uses it. Once the last tensor is gone, it is not handed
+  /// out again before everything queued there by then has finished; nothing waits, and nothing is kept alive
+  /// for longer. Needed for work on other streams than the one the tensor was allocated on (that of its
+  /// context), unless that one waits for them. As PyTorch's record_stream. Thread-safe. Throws ShapeError if
+  /// the tensor is undefined.
+  void record_use(StreamView stream) const;
 
   /// Address of the first element, on its device; null if the tensor is undefined.
   void* raw() noexcept { return data_; }

@@ -131,15 +131,6 @@ TEST_P(StreamTest, BuffersMayBeTheLastOwnerOfAStream) {
   synchronize(device());
 }
 
-TEST_P(StreamTest, RetainedBuffersAreGivenBackAtSynchronization) {
-  bool freed = false;
-  char byte = 0;
-  std::shared_ptr<Buffer> buffer = Buffer::wrap(&byte, 1, Device::cpu(), [&](void*) { freed = true; });
-  ctx().stream().retain(std::move(buffer));
-  ctx().synchronize();
-  EXPECT_TRUE(freed);
-}
-
 TEST_P(StreamTest, ResourcesRefuseDevicesThatDoNotExist) {
   if (device().is_cpu()) return;
   expect_error<DeviceError>([] { make_resource(Device::cuda(1000)); }, "cuda:1000 does not exist");
