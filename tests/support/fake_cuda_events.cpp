@@ -39,7 +39,6 @@ cudaError_t record(FakeState& state, FakeEvent& event, const std::shared_ptr<Fak
 
 cudaError_t wait_in_capture(FakeStream& stream, const FakeEvent& event) {
   FakeCapture& capture = *stream.capture;
-  if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
   if (event.capture == stream.capture) {
     for (FakeNode* tip : event.tips)
       if (std::find(stream.tips.begin(), stream.tips.end(), tip) == stream.tips.end())
@@ -55,6 +54,7 @@ cudaError_t wait_in_capture(FakeStream& stream, const FakeEvent& event) {
 
 cudaError_t wait(FakeState& state, const std::shared_ptr<FakeStream>& stream, const FakeEvent& event) {
   if (const cudaError_t code = state.implicit_use(*stream, true); code != cudaSuccess) return code;
+  if (stream->capture && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
   if (!event.record && !event.capture) return cudaSuccess;
   if (stream->capture) return wait_in_capture(*stream, event);
   if (!event.capture) {

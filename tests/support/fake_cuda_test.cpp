@@ -359,7 +359,7 @@ TEST_F(FakeCudaVirtualMemory, RefusesWhatDoesNotFit) {
   address = reserve(2 * kGranule);
   handle = create();
   EXPECT_EQ(map(address + 4096, handle), cudaErrorInvalidValue);
-  EXPECT_EQ(map(address, handle, 2 * kGranule), cudaErrorInvalidValue);   // more than there is
+  EXPECT_EQ(map(address, handle, 2 * kGranule), cudaErrorNotSupported);   // not all of it
   EXPECT_EQ(map(address + 2 * kGranule, handle), cudaErrorInvalidValue);  // outside
   EXPECT_EQ(map(address, handle), cudaSuccess);
   EXPECT_EQ(map(address, handle), cudaErrorInvalidValue);  // taken

@@ -119,9 +119,9 @@ cudaError_t map(FakeState& state, std::uintptr_t address, std::size_t bytes, std
   const auto physical = state.physical.find(handle);
   auto reservation = state.reservations.upper_bound(address);
   if (physical == state.physical.end() || reservation == state.reservations.begin() || bytes == 0 ||
-      offset != 0 || !is_multiple(state, address) || !is_multiple(state, bytes) ||
-      bytes > physical->second->bytes)
+      !is_multiple(state, address) || !is_multiple(state, bytes))
     return cudaErrorInvalidValue;
+  if (offset != 0 || bytes != physical->second->bytes) return cudaErrorNotSupported;
   --reservation;
   if (!reservation->second.live || address + bytes > reservation->first + reservation->second.bytes ||
       is_partly_mapped(state, address, bytes))
