@@ -30,8 +30,6 @@ std::shared_ptr<MemoryResource> default_memory(Device device) {
   return make_cpu_resource();
 }
 
-std::shared_ptr<MemoryResource> default_pinned() { return make_pinned_resource(); }
-
 }  // namespace
 
 struct Context::State {
@@ -72,7 +70,7 @@ Device Context::device() const noexcept { return state_->device; }
 StreamView Context::stream() const noexcept { return state_->options.stream->view(); }
 const std::shared_ptr<MemoryResource>& Context::memory() const noexcept { return state_->options.memory; }
 const std::shared_ptr<MemoryResource>& Context::pinned() {
-  if (!state_->options.pinned) state_->options.pinned = default_pinned();
+  if (!state_->options.pinned) state_->options.pinned = make_pinned_pool();
   return state_->options.pinned;
 }
 

@@ -26,6 +26,21 @@ void keep_for_ever(std::shared_ptr<void> memory) noexcept {
   new (storage) std::shared_ptr<void>(std::move(memory));  // never destroyed: its count stays above zero
 }
 
+/// Waits for the event or, if that fails, for the whole stream; false if both fail.
+bool has_finished(const Event& done, const StreamState& stream) noexcept {
+  try {
+    done.synchronize();
+    return true;
+  } catch (...) {
+  }
+  try {
+    if constexpr (kHasCuda) cuda::synchronize_stream(stream.device.index, stream.native_handle);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 StreamState::StreamState(Device device_in, void* handle, bool owned)
@@ -38,11 +53,7 @@ StreamState::~StreamState() {
   if constexpr (kHasCuda) {
     // What the GPU may still read must not be given back: wait for it, and keep it for ever if that fails.
     for (Retained& retained : retained_) {
-      try {
-        retained.done.synchronize();
-      } catch (...) {
-        keep_for_ever(std::move(retained.memory));
-      }
+      if (!has_finished(retained.done, *this)) keep_for_ever(std::move(retained.memory));
     }
     if (owned_) cuda::destroy_stream(native_handle);
   }
