@@ -123,7 +123,7 @@ double nanoseconds(Clock::duration time) { return std::chrono::duration<double, 
 /// Runs `step` in batches of `steps`, and reports the time of one of its `pairs`.
 template <class Step>
 void time_steps(benchmark::State& state, int steps, int pairs, Step&& step) {
-  step();  // the memory, the plans of streams
+  step();  // so that the memory is there
   double ns = 0;
   double count = 0;
   while (state.KeepRunningBatch(steps)) {
