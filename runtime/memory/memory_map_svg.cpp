@@ -26,7 +26,7 @@ constexpr double kRowStep = 33;
 constexpr double kLegendStep = 22;
 
 constexpr std::size_t kLegendScopes = 13;
-constexpr std::size_t kMaxRows = 12;  // that the largest segment is cut into, like a text into lines
+constexpr std::size_t kMaxRows = 12;  // of a panel whose segments are cut into rows, like a text into lines
 constexpr std::size_t kBlocksPerRow = 40;
 
 constexpr std::string_view kStyle = R"svg(<style>
@@ -84,7 +84,8 @@ std::vector<Panel> panels_of(std::span<const Segment* const> by_size) {
     std::size_t count = 0;
     for (; count < by_size.size() && by_size[count]->bytes >= largest / 64; ++count)
       blocks = std::max(blocks, by_size[count]->blocks.size());
-    const std::size_t rows = std::clamp<std::size_t>(blocks / kBlocksPerRow, 1, kMaxRows);
+    const std::size_t rows =
+        std::clamp<std::size_t>(blocks / kBlocksPerRow, 1, std::max<std::size_t>(kMaxRows / count, 1));
     const std::size_t row_bytes = largest / rows + (largest % rows != 0);
     const std::size_t step = detail::axis_step(row_bytes);
     panels.push_back({by_size.first(count), (row_bytes + step - 1) / step * step});
