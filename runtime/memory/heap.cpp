@@ -57,6 +57,7 @@ Heap::~Heap() {
       if (state != BlockState::free && state != BlockState::hole) index_.erase(block);
       delete std::exchange(block, block->after);
     }
+    if (abandoned_) continue;
     while (!segment.mappings.empty()) unmap(segment, segment.mappings.begin());
     source_.release(segment.address, segment.bytes);
   }
@@ -274,24 +275,48 @@ void Heap::unmap(Segment& segment, std::map<char*, Segment::Mapping>::iterator m
   segment.mappings.erase(mapping);
 }
 
+bool Heap::has_idle(const Queue& queue, unsigned size_class) const {
+  const Block* hole = find_place(queue, size_class).hole;
+  for (const Segment& segment : segments_)
+    for (const Block* block = segment.first; block; block = block->after)
+      if (counts_for(block, queue) && (!hole || block != hole->before) &&
+          last_mapping_in(*block) != segment.mappings.end())
+        return true;
+  return false;
+}
+
+std::size_t Heap::release_idle(Queue& queue, unsigned size_class, std::size_t bytes) noexcept {
+  const Block* hole = find_place(queue, size_class).hole;
+  const Block* counted = hole ? hole->before : nullptr;
+  return release_where(bytes,
+                       [&](const Block* block) { return counts_for(block, queue) && block != counted; });
+}
+
 std::size_t Heap::release_free(std::size_t bytes) noexcept {
+  return release_where(bytes,
+                       [&](const Block* block) { return is_free(block) && block->queue == &common(); });
+}
+
+template <class Predicate>
+std::size_t Heap::release_where(std::size_t bytes, const Predicate& may_go) noexcept {
   std::size_t released = 0;
   for (auto segment = segments_.begin(); segment != segments_.end() && released < bytes;) {
     const auto current = segment++;
-    released += release_from(*current, bytes - released);
+    released += release_from(*current, bytes - released, may_go);
     if (current->mapped_bytes == 0) drop_segment(*current);
   }
   return released;
 }
 
 // From the highest address down, so that what stays is compact.
-std::size_t Heap::release_from(Segment& segment, std::size_t bytes) noexcept {
+template <class Predicate>
+std::size_t Heap::release_from(Segment& segment, std::size_t bytes, const Predicate& may_go) noexcept {
   std::size_t released = 0;
   Block* block = segment.first;
   while (block->after) block = block->after;
   while (block && released < bytes) {
     Block* next = block->before;
-    if (is_free(block) && block->queue == &common()) {
+    if (may_go(block)) {
       if (const auto mapping = last_mapping_in(*block); mapping != segment.mappings.end()) {
         const std::size_t mapped = mapping->second.bytes;
         if (!split_around(block, mapping->first, mapped)) return released;

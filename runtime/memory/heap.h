@@ -140,9 +140,15 @@ class Heap {
   std::size_t growth_for(const Queue& queue, unsigned size_class) const;
   /// Maps them; take() then succeeds. Throws OutOfMemory, CudaError, std::bad_alloc, with nothing changed.
   void grow(Queue& queue, unsigned size_class);
+  /// Whole mappings that lie in free blocks of the queue and of no queue, other than what grow() would count.
+  bool has_idle(const Queue& queue, unsigned size_class) const;
+  /// Gives them back, until `bytes` are reached or none is left.
+  std::size_t release_idle(Queue& queue, unsigned size_class, std::size_t bytes) noexcept;
   /// Gives back mappings that lie in free blocks of the common queue, until `bytes` are reached or none is
-  /// left. No work may use them. Returns the bytes given back.
+  /// left. No work may use what these two give back. They return the bytes given back.
   std::size_t release_free(std::size_t bytes) noexcept;
+  /// The destructor keeps the memory: work that cannot be waited for may use it.
+  void abandon() noexcept { abandoned_ = true; }
 
  private:
   /// Where memory is missing least: a hole, and the free block before it if that counts too.
@@ -157,7 +163,10 @@ class Heap {
   void unmap(Segment& segment, std::map<char*, Segment::Mapping>::iterator mapping) noexcept;
   bool counts_for(const Block* block, const Queue& queue) const noexcept;
   void add_free(Block* block, Queue& queue) noexcept;
-  std::size_t release_from(Segment& segment, std::size_t bytes) noexcept;
+  template <class Predicate>
+  std::size_t release_where(std::size_t bytes, const Predicate& may_go) noexcept;
+  template <class Predicate>
+  std::size_t release_from(Segment& segment, std::size_t bytes, const Predicate& may_go) noexcept;
   static std::map<char*, Segment::Mapping>::iterator last_mapping_in(const Block& block) noexcept;
   bool split_around(Block* block, char* address, std::size_t bytes) noexcept;
   void add_hole(Block* block) noexcept;
@@ -167,6 +176,7 @@ class Heap {
   BlockIndex& index_;
   const std::uint64_t id_;
   std::size_t reserved_bytes_ = 0;
+  bool abandoned_ = false;
   std::list<Queue> queues_;
   std::list<Segment> segments_;
   std::array<Block*, 2> holes_{};  // by region, in no order

@@ -43,9 +43,18 @@ Pool::~Pool() {
         synchronize(queue.device);
       }
       wait_for_all(heap);
-    } catch (...) {  // the device is lost, or the driver gone: nothing runs any more
+    } catch (...) {
+      if (!has_stopped()) heap.abandon();
     }
   }
+}
+
+/// For when waiting for streams has failed: whether the whole device can be waited for.
+bool Pool::has_stopped() noexcept try {
+  synchronize(source_->device());
+  return true;
+} catch (...) {
+  return false;
 }
 
 // ---- The hit ----
@@ -86,16 +95,16 @@ void Pool::push_cached(Queue& queue, Block* block) noexcept {
 
 void* Pool::hand_out(Block* block) noexcept {
   const std::uint64_t added = (block->bytes / kUnitBytes << kCountBits) + 1;
-  const std::uint64_t usage = usage_.fetch_add(added, std::memory_order_relaxed) + added;
-  raise(peak_units_, usage >> kCountBits);
-  raise(peak_blocks_, usage & ((std::uint64_t{1} << kCountBits) - 1));
+  const std::uint64_t usage = usage_.now.fetch_add(added, std::memory_order_relaxed) + added;
+  raise(usage_.peak_units, usage >> kCountBits);
+  raise(usage_.peak_blocks, usage & ((std::uint64_t{1} << kCountBits) - 1));
   if (timeline_events_) [[unlikely]]
     note(PoolEvent::Kind::allocate, block->address, block->bytes, block->queue->stream_id, block->scope);
   return block->address;
 }
 
 void Pool::count_free(const Block* block) noexcept {
-  usage_.fetch_sub((block->bytes / kUnitBytes << kCountBits) + 1, std::memory_order_relaxed);
+  usage_.now.fetch_sub((block->bytes / kUnitBytes << kCountBits) + 1, std::memory_order_relaxed);
 }
 
 void* Pool::allocate(std::size_t bytes, StreamView stream) {
@@ -281,18 +290,27 @@ Block* Pool::find_memory(Queue& queue, unsigned size_class, std::size_t bytes) {
   throw_out_of_memory(bytes);
 }
 
-/// Asks the source for what the queue lacks. False if that is beyond the limit, or the source has no more.
+/// Asks the source for what the queue lacks. Whole mappings that lie idle in other free blocks of the queue
+/// go back first, once its stream has finished with them, so that fragments are not held beside what is used.
+/// False if the growth is beyond the limit, or the source has no more.
 bool Pool::grow(Queue& queue, unsigned size_class) {
+  Heap& heap = queue.heap;
+  const std::size_t growth = heap.growth_for(queue, size_class);
+  if (captures_.load(std::memory_order_relaxed) == 0 && heap.has_idle(queue, size_class)) {
+    wait_for(queue);
+    heap.release_idle(queue, size_class, growth);
+    count_reserved();
+  }
   const std::size_t reserved = reserved_.load(std::memory_order_relaxed);
-  const std::size_t growth = queue.heap.growth_for(queue, size_class);
   if (const std::size_t limit = limit_bytes(); reserved > limit || growth > limit - reserved) return false;
+  const std::size_t before = heap.reserved_bytes();
   try {
-    queue.heap.grow(queue, size_class);
+    heap.grow(queue, size_class);
   } catch (const OutOfMemory&) {
     return false;
   }
   ++counted_.grows;
-  counted_.reserved_bytes.total += growth;
+  counted_.reserved_bytes.total += heap.reserved_bytes() - before;
   count_reserved();
   note(PoolEvent::Kind::grow, nullptr, growth, queue.stream_id, nullptr);
   return true;
@@ -389,6 +407,14 @@ void Pool::keep_event(Event event) noexcept try {
 
 // ---- Back to the driver, under the mutex ----
 
+/// Waits on the host for what the queue's stream was given so far.
+void Pool::wait_for(Queue& queue) {
+  Event event = take_event(queue.stream.device());
+  event.record(queue.stream);
+  event.synchronize();
+  keep_event(std::move(event));
+}
+
 /// Waits on the host until no stream uses what is free in the heap, and makes it anybody's. What is free on a
 /// stream that is being captured stays there.
 void Pool::wait_for_all(Heap& heap) {
@@ -401,10 +427,7 @@ void Pool::wait_for_all(Heap& heap) {
         queue.last->synchronize();
       } else {
         if (capture_of(queue.stream) != 0) continue;
-        Event event = take_event(queue.stream.device());
-        event.record(queue.stream);
-        event.synchronize();
-        keep_event(std::move(event));
+        wait_for(queue);
       }
     }
     heap.move_free(queue, heap.common());
@@ -453,7 +476,7 @@ std::size_t Pool::largest_free_block() {
 
 OutOfMemory::Figures Pool::figures(std::size_t bytes) {
   OutOfMemory::Figures figures{.requested = bytes};
-  figures.allocated = (usage_.load(std::memory_order_relaxed) >> kCountBits) * kUnitBytes;
+  figures.allocated = (usage_.now.load(std::memory_order_relaxed) >> kCountBits) * kUnitBytes;
   figures.reserved = reserved_.load(std::memory_order_relaxed);
   figures.largest_block = largest_free_block();
   if constexpr (kHasCuda)

@@ -96,7 +96,9 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   std::uint64_t capture_of(StreamView stream) const;
   Event take_event(Device device);
   void keep_event(Event event) noexcept;
+  void wait_for(Queue& queue);
   void wait_for_all(Heap& heap);
+  bool has_stopped() noexcept;
   std::size_t give_back(std::size_t to_bytes);
   void release_closed() noexcept;
   void settle_deferred(std::vector<Deferred>& deferred) noexcept;
@@ -112,14 +114,18 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   std::atomic<std::size_t> limit_bytes_;
   std::atomic<int> captures_{0};                  // under way, into GraphPools of this pool
   std::array<std::atomic<Queue*>, 64> recent_{};  // queues of eager work, by stream id
-
-  // Bytes in use, in units, above their number of blocks: one addition keeps both, and both peaks exact.
-  static constexpr unsigned kCountBits = 30;
-  std::atomic<std::uint64_t> usage_{0};
-  std::atomic<std::uint64_t> peak_units_{0};
-  std::atomic<std::uint64_t> peak_blocks_{0};
   std::atomic<std::uint64_t> invalid_frees_{0};
   std::atomic<std::size_t> reserved_{0};  // written under the mutex
+
+  // Bytes in use, in units, above their number of blocks: one addition keeps both, and both peaks exact.
+  // Every thread writes here, so what only is read keeps away from this cache line.
+  static constexpr unsigned kCountBits = 30;
+  struct alignas(128) Usage {
+    std::atomic<std::uint64_t> now{0};
+    std::atomic<std::uint64_t> peak_units{0};
+    std::atomic<std::uint64_t> peak_blocks{0};
+  };
+  Usage usage_;
 
   std::mutex mutex_;
   std::list<Heap> heaps_;                            // the first serves eager work

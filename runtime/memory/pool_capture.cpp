@@ -38,7 +38,8 @@ void Pool::release_closed() noexcept {
     if (!current->closed || current->live_blocks.load(std::memory_order_acquire) != 0) continue;
     try {
       wait_for_all(*current);
-    } catch (...) {  // as in the destructor
+    } catch (...) {
+      if (!has_stopped()) current->abandon();
     }
     heaps_.erase(current);
     count_reserved();

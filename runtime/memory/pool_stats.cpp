@@ -23,7 +23,7 @@ PoolStats Pool::stats() {
   // All at once: a block freed between two queues' turns would count twice or not at all.
   for (Heap& heap : heaps_)
     for (Queue& queue : heap.queues()) queue.lock.lock();
-  const std::uint64_t usage = usage_.load(std::memory_order_relaxed);
+  const std::uint64_t usage = usage_.now.load(std::memory_order_relaxed);
   for (Heap& heap : heaps_) {
     for (Queue& queue : heap.queues()) {
       stats.hits += queue.counters.hits;
@@ -37,9 +37,9 @@ PoolStats Pool::stats() {
     }
   }
   stats.allocated_bytes.current = (usage >> kCountBits) * kUnitBytes;
-  stats.allocated_bytes.peak = peak_units_.load(std::memory_order_relaxed) * kUnitBytes;
+  stats.allocated_bytes.peak = usage_.peak_units.load(std::memory_order_relaxed) * kUnitBytes;
   stats.blocks.current = usage & ((std::uint64_t{1} << kCountBits) - 1);
-  stats.blocks.peak = peak_blocks_.load(std::memory_order_relaxed);
+  stats.blocks.peak = usage_.peak_blocks.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < live.size(); ++i) {
     stats.blocks.total += total[i];
     if (total[i] != 0) stats.size_classes.push_back({kUnitBytes << i, live[i], total[i]});
@@ -51,9 +51,9 @@ PoolStats Pool::stats() {
 
 void Pool::reset_peaks() {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t usage = usage_.load(std::memory_order_relaxed);
-  peak_units_.store(usage >> kCountBits, std::memory_order_relaxed);
-  peak_blocks_.store(usage & ((std::uint64_t{1} << kCountBits) - 1), std::memory_order_relaxed);
+  const std::uint64_t usage = usage_.now.load(std::memory_order_relaxed);
+  usage_.peak_units.store(usage >> kCountBits, std::memory_order_relaxed);
+  usage_.peak_blocks.store(usage & ((std::uint64_t{1} << kCountBits) - 1), std::memory_order_relaxed);
   counted_.reserved_bytes.peak = counted_.reserved_bytes.current;
 }
 
@@ -125,7 +125,7 @@ void Pool::note(PoolEvent::Kind kind, const void* address, std::size_t bytes, st
     event.stream = stream;
     if (scope) event.scope = *scope;
     event.reserved_bytes = reserved_.load(std::memory_order_relaxed);
-    event.allocated_bytes = (usage_.load(std::memory_order_relaxed) >> kCountBits) * kUnitBytes;
+    event.allocated_bytes = (usage_.now.load(std::memory_order_relaxed) >> kCountBits) * kUnitBytes;
     const std::lock_guard lock(timeline_mutex_);
     event.time_ns = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start_)

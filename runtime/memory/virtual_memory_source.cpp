@@ -20,7 +20,7 @@ class VirtualMemorySource final : public SegmentSource {
   Device device() const noexcept override { return Device::cuda(device_); }
   MemoryKind kind() const noexcept override { return MemoryKind::device; }
   std::size_t granule() const noexcept override { return granule_; }
-  std::size_t largest_mapping() const noexcept override { return std::max(granule_, std::size_t{32} << 20); }
+  std::size_t largest_mapping() const noexcept override { return std::max(granule_, std::size_t{8} << 20); }
   // Addresses for all the device has: a segment never needs to move.
   std::size_t segment_bytes(std::size_t bytes) const noexcept override {
     return std::max(bytes, (device_bytes_ + granule_ - 1) / granule_ * granule_);
