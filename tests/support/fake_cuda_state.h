@@ -55,6 +55,7 @@ using FakeOperation = std::variant<FakePosition, std::shared_ptr<FakeRecord>, Fa
 
 struct FakeStream {
   int device = 0;
+  int priority = 0;
   bool blocking = false;  // ordered with the legacy stream
   bool legacy = false;
   std::deque<FakeOperation> queue;

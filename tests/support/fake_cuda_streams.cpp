@@ -135,16 +135,25 @@ void add_fake_streams(cuda::CudaApi& table) {
       return cudaSuccess;
     });
   };
-  table.cudaStreamCreateWithPriority = [](cudaStream_t* out, unsigned flags, int) {
+  table.cudaStreamCreateWithPriority = [](cudaStream_t* out, unsigned flags, int priority) {
     return fake_call("cudaStreamCreateWithPriority", [&](FakeState& state, FakeThread& thread) {
       if (!out || (flags & ~static_cast<unsigned>(cudaStreamNonBlocking)) != 0) return cudaErrorInvalidValue;
       auto stream = std::make_shared<FakeStream>();
       stream->device = thread.device;
+      stream->priority = priority;
       stream->blocking = flags != cudaStreamNonBlocking;
       state.blocking_streams += stream->blocking;
       const std::uintptr_t handle = state.new_handle();
       state.streams[handle] = std::move(stream);
       *out = reinterpret_cast<cudaStream_t>(handle);
+      return cudaSuccess;
+    });
+  };
+  table.cudaStreamGetPriority = [](cudaStream_t handle, int* priority) {
+    return fake_call("cudaStreamGetPriority", [&](FakeState& state, FakeThread&) {
+      const auto stream = state.find_stream(handle, "cudaStreamGetPriority");
+      if (!stream) return cudaErrorInvalidResourceHandle;
+      *priority = stream->priority;
       return cudaSuccess;
     });
   };
