@@ -179,8 +179,10 @@ TEST_F(WrappedMemory, DeletersWaitForTheStreamsThatUseIt) {
       const Tensor x = wrap(memory);
       transfer_ = copy_async(side, host, x);
     }
-    if (i % 2 == 0) side.synchronize();
-    if (i % 2 == 0) ASSERT_EQ(deleted_, i + 1);
+    if (i % 2 == 0) {
+      side.synchronize();
+      ASSERT_EQ(deleted_, i + 1);
+    }
     host = Tensor();
     // else the end of the stream waits
     side = make_context();
@@ -364,7 +366,7 @@ TEST_F(Transfers, RefuseWhatWouldWait) {
   expect_error<DeviceError>([&] { to_async(cpu, pageable, kCuda); }, "to_async: cuda:0 is not the context's");
   ContextOptions options;
   options.pinned = make_cpu_resource();
-  expect_error<DeviceError>([&] { Context(kCuda, options); }, "given as pinned is not page-locked");
+  expect_error<DeviceError>([&] { Context(kCuda, std::move(options)); }, "given as pinned is not page-locked");
 }
 
 TEST_F(Transfers, FailuresAreReportedAndLeaveNothingBehind) {

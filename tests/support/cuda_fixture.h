@@ -22,7 +22,7 @@ class OnCuda : public ::testing::Test {
     if (cuda_availability().count == 0) fake_ = std::make_unique<FakeCuda>();
   }
   void TearDown() override {
-    delayed_ = {};
+    for (Tensor& tensor : delayed_) tensor = Tensor();
     if (!fake_) return;
     EXPECT_THAT(fake_->violations(), ::testing::IsEmpty());
     EXPECT_EQ(fake_->live(), FakeCuda::Live());
