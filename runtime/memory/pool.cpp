@@ -423,8 +423,7 @@ void Pool::wait_for_all(Heap& heap) {
     heap.flush(queue);
     if (Heap::has_free(queue) || !queue.fenced.empty()) {
       if (queue.ended) {
-        if (!queue.last) continue;
-        queue.last->synchronize();
+        queue.last ? queue.last->synchronize() : synchronize(queue.device);
       } else {
         if (capture_of(queue.stream) != 0) continue;
         wait_for(queue);

@@ -120,9 +120,9 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   // Bytes in use, in units, above their number of blocks: one addition keeps both, and both peaks exact.
   // Every thread writes here, so what only is read keeps away from this cache line.
   static constexpr unsigned kCountBits = 30;
-  struct alignas(128) Usage {
-    std::atomic<std::uint64_t> now{0};
-    std::atomic<std::uint64_t> peak_units{0};
+  struct Usage {
+    alignas(128) std::atomic<std::uint64_t> now{0};
+    alignas(128) std::atomic<std::uint64_t> peak_units{0};
     std::atomic<std::uint64_t> peak_blocks{0};
   };
   Usage usage_;
