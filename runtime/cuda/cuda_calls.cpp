@@ -2,6 +2,7 @@
 #include <burin/runtime/cuda/cuda_api.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/cuda/device_guard.h>
+#include <burin/runtime/cuda/relaxed_capture.h>
 
 #include <algorithm>
 
@@ -126,6 +127,11 @@ bool is_stream_idle(int device, void* stream) {
 void synchronize_stream(int device, void* stream) {
   const DeviceGuard guard(device, "stream.synchronize");
   BURIN_CUDA("stream.synchronize", cudaStreamSynchronize, stream_of(stream));
+}
+
+void synchronize_beside_capture(StreamView stream) {
+  const RelaxedCapture relaxed;
+  synchronize_stream(stream.device().index, stream.native_handle());
 }
 
 std::uint64_t capture_id(StreamView stream) {

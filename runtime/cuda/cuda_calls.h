@@ -31,6 +31,8 @@ StreamPriorities stream_priorities(int device);
 int stream_priority(int device, void* stream);
 bool is_stream_idle(int device, void* stream);
 void synchronize_stream(int device, void* stream);
+/// As synchronize_stream, also while the calling thread captures another stream.
+void synchronize_beside_capture(StreamView stream);
 /// Of the capture that records the stream now; 0: none.
 std::uint64_t capture_id(StreamView stream);
 void stream_wait_event(int device, void* stream, void* event);

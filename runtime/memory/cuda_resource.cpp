@@ -1,6 +1,7 @@
 #include <burin/runtime/check.h>
 #include <burin/runtime/cuda/cuda_api.h>
 #include <burin/runtime/cuda/device_guard.h>
+#include <burin/runtime/cuda/relaxed_capture.h>
 #include <burin/runtime/memory/memory_resource.h>
 
 namespace burin {
@@ -13,6 +14,7 @@ class CudaResource final : public MemoryResource {
   void* allocate(std::size_t bytes, StreamView) override {
     if (bytes == 0) return nullptr;
     const cuda::DeviceGuard guard(device_, "allocate");
+    const cuda::RelaxedCapture relaxed;
     void* data = nullptr;
     const cudaError_t code = cuda::usable_api("allocate").cudaMalloc(&data, bytes);
     if (code == cudaErrorMemoryAllocation) {
@@ -29,7 +31,9 @@ class CudaResource final : public MemoryResource {
 
   // cudaFree waits for the work that may use the memory.
   void deallocate(void* data, std::size_t, StreamView) noexcept override {
-    if (data) cuda::ignore(cuda::api().cudaFree(data));
+    if (!data) return;
+    const cuda::RelaxedCapture relaxed;
+    cuda::ignore(cuda::api().cudaFree(data));
   }
 
   Device device() const noexcept override { return Device::cuda(device_); }

@@ -1,3 +1,5 @@
+#include <burin/runtime/config.h>
+#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/memory/segment_source.h>
 #include <burin/runtime/stream.h>
 
@@ -21,7 +23,9 @@ class ResourceSource final : public SegmentSource {
 
   char* reserve(std::size_t bytes) override {
     char* address = static_cast<char*>(upstream_->allocate(bytes, stream_));
-    stream_.synchronize();  // from here on every stream may use it
+    // From here on every stream may use it.
+    if constexpr (kHasCuda)
+      if (stream_.view().device().is_cuda()) cuda::synchronize_beside_capture(stream_);
     return address;
   }
   void release(char* address, std::size_t bytes) noexcept override {

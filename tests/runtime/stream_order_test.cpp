@@ -366,7 +366,8 @@ TEST_F(Transfers, RefuseWhatWouldWait) {
   expect_error<DeviceError>([&] { to_async(cpu, pageable, kCuda); }, "to_async: cuda:0 is not the context's");
   ContextOptions options;
   options.pinned = make_cpu_resource();
-  expect_error<DeviceError>([&] { Context(kCuda, std::move(options)); }, "given as pinned is not page-locked");
+  expect_error<DeviceError>([&] { Context(kCuda, std::move(options)); },
+                            "given as pinned is not page-locked");
 }
 
 TEST_F(Transfers, FailuresAreReportedAndLeaveNothingBehind) {

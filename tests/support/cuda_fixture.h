@@ -6,6 +6,7 @@
 #include <support/fake_cuda.h>
 #include <support/test_support.h>
 
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -15,11 +16,13 @@
 
 namespace burin::test {
 
-/// A test body on cuda:0. Everything that it makes must be gone when it ends.
+/// A test body on cuda:0: a GPU or, where there is none or BURIN_TEST_FAKE_CUDA is set, the fake device.
+/// Everything that it makes must be gone when it ends.
 class OnCuda : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_availability().count == 0) fake_ = std::make_unique<FakeCuda>();
+    if (cuda_availability().count == 0 || std::getenv("BURIN_TEST_FAKE_CUDA"))
+      fake_ = std::make_unique<FakeCuda>();
   }
   void TearDown() override {
     if (!fake_) return;
