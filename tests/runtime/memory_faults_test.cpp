@@ -69,13 +69,15 @@ std::vector<float> run_program() {
   Event filled(device);
   filled.record(main.stream());
   other.stream().wait(filled);
+  joined.record_use(other.stream());
   Tensor moved = clone(other, joined);
+  joined = first = second = Tensor();  // while the other stream reads it
   Tensor result = empty_pinned(other, {2, kCount});
   copy_async(other, result, moved);
   Event read(device);
   read.record(other.stream());
   main.stream().wait(read);
-  joined = first = second = moved = Tensor();  // in the order of both streams
+  moved = Tensor();
   main.synchronize();
   EXPECT_TRUE(read.is_done());
   return std::vector<float>(result.data<float>(), result.data<float>() + 2 * kCount);
