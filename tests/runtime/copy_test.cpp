@@ -244,6 +244,30 @@ TEST_P(CopyTest, K13_AsyncCopiesKeepTheirBuffers) {
   }
 }
 
+TEST_P(CopyTest, ATransferIsDoneOnceItWasWaitedFor) {
+  const Tensor x = arange(ctx(), 1000);
+  Tensor y = empty(ctx(), {1000});
+  const Transfer copied = copy_async(ctx(), y, x);
+  const Stream other(device());
+  copied.then(other);
+  x.record_use(other);
+  const auto [host, arrived] = to_async(ctx(), y, Device::cpu());
+  arrived.wait();
+  EXPECT_TRUE(arrived.is_done());
+  EXPECT_TRUE(copied.is_done()) << "it was queued before";
+  expect_equal(values_of(cpu_, host), values(x));
+  EXPECT_EQ(host.raw() == y.raw(), device().is_cpu()) << "what is there already is not copied";
+  expect_error<ShapeError>([] { Tensor().record_use(Stream(Device::cpu())); },
+                           "record_use: the tensor is undefined");
+}
+
+TEST_P(CopyTest, AToAsyncResultIsPackedByTheDevice) {
+  const Tensor x = arange(ctx(), 24).reshape({4, 6});
+  const auto [host, arrived] = to_async(ctx(), x.transpose(0, 1), Device::cpu());
+  arrived.wait();
+  expect_equal(values_of(cpu_, host), values(x.transpose(0, 1)));
+}
+
 TEST_P(CopyTest, AsyncCopiesRefuseWhatWouldWait) {
   if (device().is_cpu()) return;
   Tensor y = empty(ctx(), {4});
