@@ -131,7 +131,7 @@ TEST_F(DebugMemory, RedZonesKeepTheAlignmentAndTheRequestOfAnError) {
 class DebugOnDevice : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_availability().count == 0) fake_ = std::make_unique<FakeCuda>();
+    if (takes_fake_cuda()) fake_ = std::make_unique<FakeCuda>();
     stream_.emplace(Device::cuda(0));
     // Memory that may be used after its release, and while a stream is captured.
     base_ = make_cuda_resource(0);

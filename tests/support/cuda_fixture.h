@@ -6,7 +6,6 @@
 #include <support/fake_cuda.h>
 #include <support/test_support.h>
 
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -21,8 +20,7 @@ namespace burin::test {
 class OnCuda : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_availability().count == 0 || std::getenv("BURIN_TEST_FAKE_CUDA"))
-      fake_ = std::make_unique<FakeCuda>();
+    if (takes_fake_cuda()) fake_ = std::make_unique<FakeCuda>();
   }
   void TearDown() override {
     if (!fake_) return;

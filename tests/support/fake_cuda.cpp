@@ -1,5 +1,7 @@
+#include <burin/runtime/device.h>
 #include <support/fake_cuda_state.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -116,6 +118,8 @@ void add_devices(cuda::CudaApi& table) {
 }
 
 }  // namespace
+
+bool takes_fake_cuda() { return std::getenv("BURIN_TEST_FAKE_CUDA") || cuda_availability().count == 0; }
 
 FakeCuda::FakeCuda(const FakeCudaOptions& options)
     : state_(std::make_unique<FakeState>(options)), table_(cuda::api()) {  // names and texts of errors stay

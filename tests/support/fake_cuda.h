@@ -18,6 +18,9 @@ namespace burin::test {
 
 struct FakeState;
 
+/// Whether tests that run on either take the fake device: there is no GPU, or BURIN_TEST_FAKE_CUDA is set.
+bool takes_fake_cuda();
+
 struct FakeCudaOptions {
   int devices = 2;
   std::size_t total_bytes = std::size_t{1} << 30;  // of each device; host memory is taken as it is written
