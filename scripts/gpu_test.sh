@@ -5,13 +5,14 @@
 #   scripts/gpu_test.sh [--out DIR] [--headers DIR] [--steps LIST] [--layers REGEX]
 #     --out DIR      where the page and the logs go (default: build/gpu)
 #     --headers DIR  a folder of header-only packages that the machine lacks (searched as if it were /usr/include)
-#     --steps LIST   of build,test,sanitize,runner,bench,compare (default: all)
+#     --steps LIST   of build,test,sanitize,threads,runner,bench,compare (default: all); threads builds the memory and
+#                    stream suites once more with ThreadSanitizer and with AddressSanitizer, and runs them on the fake device
 #     --layers REGEX which benchmarks of ResNet-50's layers (default: f32 and f16 at batch 1; '.' is all, some 8 minutes)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/build/gpu
 headers=
-steps=build,test,sanitize,runner,bench,compare
+steps=build,test,sanitize,threads,runner,bench,compare
 layers='/(f32|f16)/.*/batch:1/'
 while [ $# -gt 0 ]; do
   case $1 in
@@ -19,7 +20,7 @@ while [ $# -gt 0 ]; do
     --headers) headers=$(realpath "$2") ;;
     --steps) steps=$2 ;;
     --layers) layers=$2 ;;
-    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,10p' "$0" >&2; exit 2 ;;
   esac
   shift 2
 done
@@ -61,13 +62,40 @@ sanitize() {
   echo "$2: $(grep -aE 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1 | sed 's/=* //') (exit $rc)"
   return $rc
 }
+# The memory suites, which have few kernels of their own.
+sanitize_memory() {
+  local log=$out/memcheck-$1.log
+  BURIN_TEST_SWEEP=1000 timeout 280 compute-sanitizer --tool memcheck --error-exitcode 9 "$build/tests/$1" --gtest_brief=1 \
+    --gtest_filter=-*Thousand*:*G1_*:*Huge* >"$log" 2>&1
+  local rc=$?
+  echo "$1: $(grep -a 'ERROR SUMMARY' "$log" | tail -n 1 | sed 's/=* //') (exit $rc)"
+  return $rc
+}
 if wants sanitize; then
-  export -f sanitize
+  export -f sanitize sanitize_memory
   export out build
   for tool in memcheck racecheck; do
     step "$tool" xargs -P 8 -I{} bash -c "sanitize $tool {}_test" <<<"$(printf '%s\n' conv2d conv2d_cases gemm matmul linear \
       max_pool2d avg_pool2d softmax argmax activation binary batch_norm concat cast copy random)"
     sort "$out/$tool.log" | tee "$out/$tool.txt"
+  done
+  step memcheck-memory xargs -P 4 -I{} bash -c "sanitize_memory {}_test" <<<"$(printf '%s\n' memory_contract pool_cases \
+    pool_capture pool_property stream_order)"
+  sort "$out/memcheck-memory.log" | tee "$out/memcheck-memory.txt"
+fi
+
+if wants threads; then
+  suites=(adaptors fork memory_contract memory_faults pool_cases pool_capture pool_property stream_order)
+  for sanitizer in thread address,undefined; do
+    name=${sanitizer%%,*}
+    folder=$PWD/build/gpu-$name
+    step "$name-configure" cmake -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBURIN_CUDA=ON -DBURIN_EXAMPLES=OFF \
+      "-DBURIN_SANITIZE=$sanitizer" &&
+      step "$name-build" cmake --build "$folder" -j "$(nproc)" --target "${suites[@]/%/_test}" &&
+      BURIN_TEST_FAKE_CUDA=1 step "$name" xargs -P 8 -I{} bash -c \
+        "setarch -R '$folder/tests/{}_test' --gtest_brief=1 >'$out/$name-{}.log' 2>&1; echo {}: exit \$?, \$(grep -aoE 'PASSED.*' '$out/$name-{}.log'); exit \$(grep -acE 'ThreadSanitizer|AddressSanitizer|FAILED' '$out/$name-{}.log')" \
+        <<<"$(printf '%s\n' "${suites[@]}")"
+    sort "$out/$name.log" | tee "$out/$name.txt"
   done
 fi
 

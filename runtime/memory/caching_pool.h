@@ -27,23 +27,23 @@ struct CachingPoolOptions {
 /// Keeps what was freed, and hands it out again without asking the driver.
 ///
 /// The policy:
-/// - A request is rounded up to its size class: multiples of 256 bytes, 32 classes for each doubling, so
-///   rounding adds at most 3.1 %.
+/// - A request is rounded up to its size class: multiples of 256 bytes up to 16 KiB, then 32 classes for each
+///   doubling, so that rounding adds at most 3.1 %.
 /// - Each stream has a list of free blocks for every class. A request takes the last freed block of its class
 ///   and stream: no search, no lock shared between streams. What a stream frees it may reuse at once.
 /// - Otherwise the stream's free blocks are merged with their neighbours, and the smallest that fits is cut
 ///   (best fit, lowest address first). Blocks up to 1 MiB and larger ones come from different segments.
 /// - Otherwise the pool grows: on a device that has virtual memory (cuMemMap), by mapping just what is
 /// missing
-///   after a free block, in steps of the device's granule (2 MiB); elsewhere by a segment of its own.
+///   after a free block, in steps of the device's granule (2 MiB); elsewhere by a segment of its own. Whole
+///   mappings that lie idle in the stream's other free blocks go back first, once its work is done.
 /// - Where the driver refuses, or the limit is reached, the stream takes over what other streams freed,
 /// waiting
 ///   on the device for an event recorded on them; then whatever is wholly free goes back to the driver and
 ///   the request is tried once more; then it is OutOfMemory, with all figures.
 /// - The event is recorded when another stream takes memory over, not at every free: it covers the free and
-///   what was queued after it, and a free stays a push onto a list. Nothing is polled. Memory that further
-///   streams use (Tensor::record_use) carries events recorded at its free, and is preferred once they are
-///   done.
+///   what was queued after it, and a free stays a push onto a list. Memory that further streams use
+///   (deallocate_after, Tensor::record_use) carries events recorded at its free, and serves again after them.
 /// - Streams are known by id, and a stream that ends leaves its free blocks to all, behind its last event.
 /// - While a capture into a GraphPool is under way, requests on its streams are served from that GraphPool,
 ///   nothing goes back to the driver, and no event is queried.

@@ -187,7 +187,7 @@ class PoolProperty : public OnCuda {
   }
 
   std::size_t operations(std::size_t fake_count, std::size_t real_count) {
-    return fake() ? fake_count : real_count;
+    return static_cast<std::size_t>(sweep(static_cast<int>(fake() ? fake_count : real_count)));
   }
 };
 
