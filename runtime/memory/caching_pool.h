@@ -28,23 +28,23 @@ struct CachingPoolOptions {
 ///
 /// The policy:
 /// - A request is rounded up to its size class: multiples of 256 bytes up to 16 KiB, then 32 classes for each
-///   doubling, so that rounding adds at most 3.1 %.
+///   doubling. From 8 KiB up rounding adds at most 3.1 %.
 /// - Each stream has a list of free blocks for every class. A request takes the last freed block of its class
 ///   and stream: no search, no lock shared between streams. What a stream frees it may reuse at once.
 /// - Otherwise the stream's free blocks are merged with their neighbours, and the smallest that fits is cut
 ///   (best fit, lowest address first). Blocks up to 1 MiB and larger ones come from different segments.
 /// - Otherwise the pool grows: on a device that has virtual memory (cuMemMap), by mapping just what is
-/// missing
-///   after a free block, in steps of the device's granule (2 MiB); elsewhere by a segment of its own. Whole
-///   mappings that lie idle in the stream's other free blocks go back first, once its work is done.
-/// - Where the driver refuses, or the limit is reached, the stream takes over what other streams freed,
-/// waiting
-///   on the device for an event recorded on them; then whatever is wholly free goes back to the driver and
-///   the request is tried once more; then it is OutOfMemory, with all figures.
+///   missing after a free block, in steps of the device's granule (2 MiB); elsewhere by a segment of its own.
+///   Whole mappings that lie idle in the stream's other free blocks go back first, once its work is done.
+/// - Where the driver refuses, or the limit is reached, the stream takes over what other streams freed: it
+///   waits on the device for an event recorded on them. Then the host waits for all work on free memory,
+///   what is wholly free goes back to the driver, and the request is tried once more. Then it is OutOfMemory,
+///   with all figures.
 /// - The event is recorded when another stream takes memory over, not at every free: it covers the free and
 ///   what was queued after it, and a free stays a push onto a list. Memory that further streams use
 ///   (deallocate_after, Tensor::record_use) carries events recorded at its free, and serves again after them.
-/// - Streams are known by id, and a stream that ends leaves its free blocks to all, behind its last event.
+/// - Streams are known by id. One that ends leaves its free blocks to all, behind its last event; they serve
+///   before the pool grows.
 /// - While a capture into a GraphPool is under way, requests on its streams are served from that GraphPool,
 ///   nothing goes back to the driver, and no event is queried.
 ///
@@ -54,7 +54,8 @@ class BURIN_API CachingPool final : public MemoryResource {
  public:
   /// A pool of a device's memory, or of host memory for the CPU. Throws DeviceError.
   explicit CachingPool(Device device, CachingPoolOptions options = {});
-  /// A pool that draws whole segments from another resource. Throws Error if `upstream` is null.
+  /// A pool that draws whole segments from another resource, which must not call this pool: it is called
+  /// under the pool's lock. Throws Error if `upstream` is null.
   explicit CachingPool(std::shared_ptr<MemoryResource> upstream, CachingPoolOptions options = {});
   ~CachingPool() override;
 
@@ -65,6 +66,8 @@ class BURIN_API CachingPool final : public MemoryResource {
   Device device() const noexcept override;
   MemoryKind kind() const noexcept override;
 
+  /// So that largest_free_block is true, free blocks are merged first: the next request of each class and
+  /// stream is then cut anew, not a hit. Likewise snapshot().
   PoolStats stats() const;
   void reset_peaks();
   PoolSnapshot snapshot() const;

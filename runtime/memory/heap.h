@@ -21,7 +21,7 @@
 
 namespace burin::detail {
 
-/// Holds for tens of nanoseconds at a time.
+/// To be held for tens of nanoseconds at a time.
 class SpinLock {
  public:
   void lock() noexcept {
@@ -140,9 +140,10 @@ class Heap {
   std::size_t growth_for(const Queue& queue, unsigned size_class) const;
   /// Maps them; take() then succeeds. Throws OutOfMemory, CudaError, std::bad_alloc, with nothing changed.
   void grow(Queue& queue, unsigned size_class);
-  /// Whole mappings that lie in free blocks of the queue and of no queue, other than what grow() would count.
+  /// Whether whole mappings lie in free blocks of the queue or of the common one, other than the block that
+  /// grow() would extend.
   bool has_idle(const Queue& queue, unsigned size_class) const;
-  /// Gives them back, until `bytes` are reached or none is left.
+  /// Gives those mappings back, until `bytes` are reached or none is left.
   std::size_t release_idle(Queue& queue, unsigned size_class, std::size_t bytes) noexcept;
   /// Gives back mappings that lie in free blocks of the common queue, until `bytes` are reached or none is
   /// left. No work may use what these two give back. They return the bytes given back.

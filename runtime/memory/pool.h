@@ -36,7 +36,8 @@ struct Arena {
   Heap& heap;
 };
 
-/// Locks are taken in this order: the pool's mutex, a queue's lock. No caller's code runs under either.
+/// Locks are taken in this order: the pool's mutex; a queue's, a stream's or the upstream resource's; the
+/// timeline's. Of a caller's code only an upstream resource runs under one of them, the mutex.
 class Pool final : public StreamListener, public std::enable_shared_from_this<Pool> {
  public:
   Pool(std::unique_ptr<SegmentSource> source, const CachingPoolOptions& options);

@@ -16,7 +16,7 @@ struct PoolStats {
   struct Figure {
     std::size_t current = 0;
     std::size_t peak = 0;   // since the pool was made, or since reset_peaks()
-    std::size_t total = 0;  // of all additions ever
+    std::size_t total = 0;  // of all that was ever added
   };
   struct SizeClass {
     std::size_t largest_bytes = 0;  // blocks above the class before, up to this; a power of two

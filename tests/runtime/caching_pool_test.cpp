@@ -1,12 +1,14 @@
-// CachingPool: reuse, growth, limits, the order of streams, figures. On the CPU, on a fake GPU with and
-// without virtual memory, and on a real one.
+// CachingPool on the CPU: size classes, reuse, limits, figures. pool_cases_test.cpp has what needs a device.
 
-#include <burin/runtime/event.h>
 #include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/memory/size_class.h>
 #include <support/test_support.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace burin::test {
