@@ -5,13 +5,13 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 namespace burin::detail {
 
-class Heap;
 struct Queue;
 struct Segment;
 
@@ -34,9 +34,25 @@ struct alignas(64) Block {
   Block* before = nullptr;  // neighbours by address
   Block* after = nullptr;
   Block* next = nullptr;                            // on the list that its state says
-  Block* previous = nullptr;                        // on FreeLists only
+  Block* previous = nullptr;                        // on a BlockList only
   const std::string* scope = nullptr;               // of the last allocation; kept by the pool
   std::atomic<BlockState> state{BlockState::free};  // to and from live and cached without the pool's mutex
+};
+
+/// Blocks in no order. Takes no memory, so it cannot fail.
+struct BlockList {
+  Block* first = nullptr;
+
+  void insert(Block* block) noexcept {
+    block->previous = nullptr;
+    block->next = first;
+    if (first) first->previous = block;
+    first = block;
+  }
+  void erase(Block* block) noexcept {
+    if (block->next) block->next->previous = block->previous;
+    (block->previous ? block->previous->next : first) = block->next;
+  }
 };
 
 /// A set of size classes that are not empty, searched upwards.
@@ -59,28 +75,24 @@ class ClassBitmap {
   std::array<std::uint64_t, kClassCount / 64> words_{};
 };
 
-/// Merged free blocks by size class. Takes no memory, so it cannot fail.
+/// Merged free blocks by size class.
 class FreeLists {
  public:
   void insert(Block* block) noexcept {
     const unsigned index = class_of_block(block->bytes);
-    block->previous = nullptr;
-    block->next = heads_[index];
-    if (block->next) block->next->previous = block;
-    heads_[index] = block;
+    lists_[index].insert(block);
     nonempty_.set(index);
   }
   void erase(Block* block) noexcept {
     const unsigned index = class_of_block(block->bytes);
-    if (block->next) block->next->previous = block->previous;
-    (block->previous ? block->previous->next : heads_[index]) = block->next;
-    if (!heads_[index]) nonempty_.clear(index);
+    lists_[index].erase(block);
+    if (!lists_[index].first) nonempty_.clear(index);
   }
   /// The smallest block that serves the class, the one of the lowest address among equals; null if none does.
   Block* best_fit(unsigned size_class) const noexcept {
     const unsigned index = nonempty_.next(size_class);
     if (index == kClassCount) return nullptr;
-    Block* best = heads_[index];
+    Block* best = lists_[index].first;
     for (Block* block = best->next; block; block = block->next)
       if (block->bytes < best->bytes || (block->bytes == best->bytes && block->address < best->address))
         best = block;
@@ -88,19 +100,19 @@ class FreeLists {
   }
   Block* any() const noexcept {
     const unsigned index = nonempty_.next(0);
-    return index == kClassCount ? nullptr : heads_[index];
+    return index == kClassCount ? nullptr : lists_[index].first;
   }
   /// Bytes of the largest block.
   std::size_t largest_bytes() const noexcept {
     std::size_t largest = 0;
     for (unsigned index = nonempty_.next(0); index < kClassCount; index = nonempty_.next(index + 1))
-      for (const Block* block = heads_[index]; block; block = block->next)
+      for (const Block* block = lists_[index].first; block; block = block->next)
         if (block->bytes > largest) largest = block->bytes;
     return largest;
   }
 
  private:
-  std::array<Block*, kClassCount> heads_{};
+  std::array<BlockList, kClassCount> lists_;
   ClassBitmap nonempty_;
 };
 

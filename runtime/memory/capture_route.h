@@ -16,7 +16,7 @@ class CaptureRoute {
   /// being recorded to the pool.
   explicit CaptureRoute(GraphPool pool);
   /// After cudaStreamBeginCapture: the id of the capture.
-  void bind(unsigned long long capture_id);
+  void bind(std::uint64_t capture_id);
   ~CaptureRoute();
   CaptureRoute(const CaptureRoute&) = delete;
   CaptureRoute& operator=(const CaptureRoute&) = delete;

@@ -1,6 +1,8 @@
 #include <burin/runtime/memory/heap.h>
 
 #include <algorithm>
+#include <iterator>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -172,7 +174,7 @@ bool Heap::counts_for(const Block* block, const Queue& queue) const noexcept {
 Heap::Place Heap::find_place(const Queue& queue, unsigned size_class) const {
   const std::size_t bytes = class_bytes(size_class);
   Place best{.map_bytes = round_up(bytes, source_.granule())};
-  for (Block* hole = holes_[region_of(size_class)]; hole; hole = hole->next) {
+  for (Block* hole = holes_[region_of(size_class)].first; hole; hole = hole->next) {
     const std::size_t there = counts_for(hole->before, queue) ? hole->before->bytes : 0;
     const std::size_t missing = round_up(bytes - std::min(there, bytes), source_.granule());
     if (missing > hole->bytes || missing > best.map_bytes) continue;
@@ -204,7 +206,7 @@ void Heap::grow(Queue& queue, unsigned size_class) {
   hole->address += map_bytes;
   hole->bytes -= map_bytes;
   if (hole->bytes == 0) {
-    remove_hole(hole);
+    holes_[segment.region].erase(hole);
     unlink(hole);
   }
   if (Block* before = fresh->before; counts_for(before, queue) && before->queue != &queue) {
@@ -216,7 +218,7 @@ void Heap::grow(Queue& queue, unsigned size_class) {
 
 Segment& Heap::add_segment(Queue::Region region, std::size_t bytes) {
   auto hole = std::make_unique<Block>();
-  segments_.push_back({.heap = this, .address = nullptr, .bytes = bytes, .region = region, .mappings = {}});
+  segments_.push_back({.address = nullptr, .bytes = bytes, .region = region, .mappings = {}});
   Segment& segment = segments_.back();
   try {
     segment.address = source_.reserve(bytes);
@@ -233,7 +235,7 @@ Segment& Heap::add_segment(Queue::Region region, std::size_t bytes) {
 }
 
 void Heap::drop_segment(Segment& segment) noexcept {
-  remove_hole(segment.first);
+  holes_[segment.region].erase(segment.first);
   delete segment.first;
   source_.release(segment.address, segment.bytes);
   segments_.remove_if([&](const Segment& other) { return &other == &segment; });
@@ -377,7 +379,7 @@ bool Heap::split_around(Block* block, char* address, std::size_t bytes) noexcept
 void Heap::add_hole(Block* block) noexcept {
   block->state.store(BlockState::hole, std::memory_order_relaxed);
   if (Block* after = block->after; after && is_hole(after)) {
-    remove_hole(after);
+    holes_[block->segment->region].erase(after);
     block->bytes += after->bytes;
     unlink(after);
   }
@@ -388,16 +390,7 @@ void Heap::add_hole(Block* block) noexcept {
     return;
   }
   block->queue = nullptr;
-  Block*& head = holes_[block->segment->region];
-  block->previous = nullptr;
-  block->next = head;
-  if (head) head->previous = block;
-  head = block;
-}
-
-void Heap::remove_hole(Block* block) noexcept {
-  if (block->next) block->next->previous = block->previous;
-  (block->previous ? block->previous->next : holes_[block->segment->region]) = block->next;
+  holes_[block->segment->region].insert(block);
 }
 
 }  // namespace burin::detail

@@ -21,6 +21,8 @@
 
 namespace burin::detail {
 
+class Heap;
+
 /// To be held for tens of nanoseconds at a time.
 class SpinLock {
  public:
@@ -49,11 +51,12 @@ struct FencedBlock {
 /// Counters of one queue. A block may be freed to another queue than it came from, so only sums over all
 /// queues mean something, and those of `live` wrap.
 struct QueueCounters {
+  using Widths = std::array<std::size_t, 48>;  // by bit width of the block's units less one
   std::uint64_t hits = 0;
-  std::size_t requested_bytes = 0;     // of live blocks
-  std::size_t total_bytes = 0;         // ever handed out
-  std::array<std::size_t, 48> live{};  // by bit width of the block's units
-  std::array<std::size_t, 48> total{};
+  std::size_t requested_bytes = 0;  // of live blocks
+  std::size_t total_bytes = 0;      // ever handed out
+  Widths live{};
+  Widths total{};  // ever handed out
 };
 
 /// What one stream has freed. `lock` guards the cached lists and the counters, the pool's mutex the rest.
@@ -91,7 +94,6 @@ struct Segment {
     std::size_t bytes;
     std::uint64_t handle;
   };
-  Heap* heap;
   char* address;
   std::size_t bytes;  // of addresses
   std::size_t mapped_bytes = 0;
@@ -171,7 +173,6 @@ class Heap {
   static std::map<char*, Segment::Mapping>::iterator last_mapping_in(const Block& block) noexcept;
   bool split_around(Block* block, char* address, std::size_t bytes) noexcept;
   void add_hole(Block* block) noexcept;
-  void remove_hole(Block* block) noexcept;
 
   SegmentSource& source_;
   BlockIndex& index_;
@@ -180,7 +181,7 @@ class Heap {
   bool abandoned_ = false;
   std::list<Queue> queues_;
   std::list<Segment> segments_;
-  std::array<Block*, 2> holes_{};  // by region, in no order
+  std::array<BlockList, 2> holes_;  // by region, in no order
 };
 
 }  // namespace burin::detail

@@ -10,6 +10,8 @@
 namespace burin::detail {
 namespace {
 
+static_assert(kUnitBytes % MemoryResource::kAlignment == 0);
+
 unsigned width_class(const Block& block) {
   return static_cast<unsigned>(std::bit_width(block.bytes / kUnitBytes - 1));
 }

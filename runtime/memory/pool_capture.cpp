@@ -152,7 +152,7 @@ CaptureRoute::CaptureRoute(GraphPool pool) : pool_(std::move(pool)) {
   pool_.arena()->pool->begin_capture(pool_.arena()->heap);
 }
 
-void CaptureRoute::bind(unsigned long long capture_id) {
+void CaptureRoute::bind(std::uint64_t capture_id) {
   pool_.arena()->pool->bind_capture(pool_.arena()->heap, capture_id);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace burin::detail {
 
@@ -18,8 +19,8 @@ void Pool::count_reserved() noexcept {
 PoolStats Pool::stats() {
   const std::lock_guard lock(mutex_);
   PoolStats stats = counted_;
-  std::array<std::size_t, 48> live{};
-  std::array<std::size_t, 48> total{};
+  QueueCounters::Widths live{};
+  QueueCounters::Widths total{};
   // All at once: a block freed between two queues' turns would count twice or not at all.
   for (Heap& heap : heaps_)
     for (Queue& queue : heap.queues()) queue.lock.lock();
@@ -61,10 +62,6 @@ PoolSnapshot Pool::snapshot() {
   PoolSnapshot snapshot{
       .device = source_->device(), .kind = source_->kind(), .segments = {}, .stats = stats()};
   const std::lock_guard lock(mutex_);
-  struct Seen {
-    PoolSnapshot::Block* block;
-    const std::string* scope;
-  };
   std::size_t blocks = 0;
   for (Heap& heap : heaps_)
     for (const Segment& segment : heap.segments())
