@@ -15,6 +15,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -53,9 +56,6 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// 1. Order
-// ---------------------------------------------------------------------------------------------------
-
 /// 1. Work on two streams, in an order that is right.
 void show_order(Context& ctx) {
   Context side = beside(ctx);
@@ -69,9 +69,6 @@ void show_order(Context& ctx) {
   const std::vector<float> sum = burin::to_vector<float>(ctx, burin::add(ctx, y, other));
   fmt::print("1. order: 2 + 2 on a second stream, + 100 on the first = {}\n", sum[0]);
 }
-
-// 2. Time
-// ----------------------------------------------------------------------------------------------------
 
 /// 2. How to time work on a device, and how not to.
 void show_timing(Context& ctx) {
@@ -102,9 +99,6 @@ void show_timing(Context& ctx) {
   fmt::print("   events on the stream           {:9.4f} ms  (right: what the device took)\n", on_device);
 }
 
-// 3. Copies beside compute
-// -----------------------------------------------------------------------------------
-
 struct Chunk {
   Tensor input;   // pinned [rows, width]
   Tensor output;  // pinned [rows, width]
@@ -122,7 +116,7 @@ void run_pipeline(Context& load, Context& compute, Context& store, std::vector<C
                   std::vector<Slot>& slots, const Tensor& weight) {
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     Slot& slot = slots[i % slots.size()];
-    slot.stored.then(load.stream());  // whose slot was read and written before
+    slot.stored.then(load.stream());  // what the slot held has been used and stored
     const Transfer loaded = burin::copy_async(load, slot.x, chunks[i].input);
     loaded.then(compute.stream());
     burin::matmul_into(compute, slot.y, slot.x, weight);
@@ -163,8 +157,8 @@ void show_pipeline(Context& ctx) {
   bool right = true;
   for (int i = 0; i < kChunks; ++i) {
     const float* y = chunks[static_cast<std::size_t>(i)].output.data<float>();
-    right =
-        right && std::all_of(y, y + kRows * kWidth, [=](float v) { return std::abs(v - float(i)) < 1e-3f; });
+    right = right && std::all_of(y, y + kRows * kWidth,
+                                 [=](float v) { return std::abs(v - static_cast<float>(i)) < 1e-3f; });
   }
   const double gigabytes = 2.0 * kChunks * kRows * kWidth * sizeof(float) / 1e9;
   fmt::print("3. {} chunks to the device, through a product, and back ({:.2f} GB over the bus)\n", kChunks,
@@ -173,9 +167,6 @@ void show_pipeline(Context& ctx) {
   fmt::print("   three streams   {:8.2f} ms: {:.2f} times as fast; results {}\n", three_streams,
              one_stream / three_streams, right ? "right" : "WRONG");
 }
-
-// 4. Two products at once
-// ------------------------------------------------------------------------------------
 
 /// When the products of one stream ran, in milliseconds after `origin`.
 struct Interval {
@@ -247,9 +238,6 @@ void show_two_products(Context& ctx) {
   fmt::print("   on one stream   {:7.3f} to {:7.3f} ms: two streams are {:.2f} times as fast\n", c.begin,
              d.end, in_turn / together);
 }
-
-// 5. Priorities
-// ----------------------------------------------------------------------------------------------
 
 /// Milliseconds until a small product of this priority was done, while a stream of the least priority keeps
 /// the device busy.
