@@ -40,10 +40,6 @@ text{font-family:Inter,"Segoe UI",Helvetica,Arial,"DejaVu Sans",sans-serif;font-
 <rect width="7" height="7" fill="#eef0f3"/><rect width="2.5" height="7" fill="#98a2b0"/></pattern></defs>
 )svg";
 
-std::string_view name(State state) {
-  return state == State::live ? "live" : state == State::free ? "free" : "pending";
-}
-
 struct Totals {
   ScopeTotal free, pending;
   std::size_t eager_free_bytes = 0;  // outside graph pools
@@ -263,7 +259,7 @@ class Map {
     const std::string fill = block.state == State::live
                                  ? fmt::format(" style=\"fill:{}\"", detail::scope_colour(block.scope))
                                  : "";
-    add("<g class=\"block {}\"{}><title>", name(block.state), fill);
+    add("<g class=\"block {}\"{}><title>", detail::state_text(block.state), fill);
     description(block);
     add("</title>");
     double widest = 0;
@@ -293,7 +289,7 @@ class Map {
       add("{}{}&#10;", block.state == State::live ? "" : "was ", detail::xml_text(block.scope));
     add("{} ({} bytes)", detail::bytes_text(block.bytes), detail::grouped_text(block.bytes));
     if (block.state == State::live) add(", {} requested", detail::grouped_text(block.requested_bytes));
-    add("&#10;{:#x}, {}, ", block.address, name(block.state));
+    add("&#10;{:#x}, {}, ", block.address, detail::state_text(block.state));
     if (block.stream == 0) {
       add("any stream");
     } else {

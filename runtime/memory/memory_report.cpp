@@ -21,15 +21,6 @@ std::string_view name(MemoryKind kind) {
   return "";
 }
 
-std::string_view name(PoolSnapshot::State state) {
-  switch (state) {
-    case PoolSnapshot::State::live: return "live";
-    case PoolSnapshot::State::free: return "free";
-    case PoolSnapshot::State::pending: return "pending";
-  }
-  return "";
-}
-
 /// Appends to a text.
 class Writer {
  public:
@@ -80,7 +71,7 @@ void add_segment(Writer& out, const PoolSnapshot::Segment& segment) {
           segment.bytes, segment.graph_pool);
   out.list(segment.blocks, [&](const PoolSnapshot::Block& block) {
     out.add(R"({{"address": "{:#x}", "bytes": {}, "requested_bytes": {}, "state": "{}", )", block.address,
-            block.bytes, block.requested_bytes, name(block.state));
+            block.bytes, block.requested_bytes, detail::state_text(block.state));
     out.add(R"("stream": {}, "scope": {}}})", block.stream, json_text(block.scope));
   });
   out.add("]}}");

@@ -10,8 +10,9 @@ namespace burin {
 
 /// A snapshot as JSON: the fields of PoolSnapshot by their names, addresses as hexadecimal text.
 BURIN_API std::string to_json(const PoolSnapshot& snapshot);
-/// A picture of it, an SVG that a browser shows: one bar a segment, to one scale, blocks coloured by state
-/// and scope; hovering over a block tells its address, bytes, stream and scope; a legend and the totals.
+/// A picture of it, an SVG that a browser shows: one bar a segment, a long one in rows, all under one axis to
+/// one scale (small segments have an axis of their own); blocks coloured by state and scope; hovering over a
+/// block tells its address, bytes, stream and scope; a legend and the totals.
 BURIN_API std::string to_svg(const PoolSnapshot& snapshot);
 
 /// A timeline in Chrome's trace format (chrome://tracing, ui.perfetto.dev): counters of allocated and

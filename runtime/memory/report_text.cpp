@@ -112,6 +112,15 @@ std::string grouped_text(std::size_t number) {
   return out;
 }
 
+std::string_view state_text(PoolSnapshot::State state) {
+  switch (state) {
+    case PoolSnapshot::State::live: return "live";
+    case PoolSnapshot::State::free: return "free";
+    case PoolSnapshot::State::pending: return "pending";
+  }
+  return "";
+}
+
 std::string_view scope_colour(std::string_view scope) {
   constexpr std::array<std::string_view, 16> kPalette = {
       "#7fb2e5", "#f5b06e", "#8fcf8d", "#ea9393", "#b9a0e2", "#cba987", "#f2a9cf", "#79cdc8",

@@ -1,6 +1,8 @@
 #pragma once
 // Private: what the reports on memory share: text made safe for XML and JSON, figures for people, colours.
 
+#include <burin/runtime/memory/pool_stats.h>
+
 #include <cstddef>
 #include <map>
 #include <string>
@@ -21,6 +23,9 @@ std::string scope_text(std::string_view scope, std::size_t characters);
 std::string bytes_text(std::size_t bytes);
 /// "1,572,864"
 std::string grouped_text(std::size_t number);
+
+/// "live", "free", "pending"
+std::string_view state_text(PoolSnapshot::State state);
 
 /// A colour of the palette, always the same for a scope.
 std::string_view scope_colour(std::string_view scope);
