@@ -5,6 +5,7 @@
 #include <burin/runtime/stream.h>
 #include <burin/runtime/stream_state.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <new>
@@ -95,7 +96,10 @@ void StreamState::release_finished() noexcept {
 void StreamState::add_listener(std::weak_ptr<StreamListener> listener) {
   const std::lock_guard lock(mutex_);
   std::erase_if(listeners_, [](const std::weak_ptr<StreamListener>& other) { return other.expired(); });
-  listeners_.push_back(std::move(listener));
+  const bool is_known = std::any_of(listeners_.begin(), listeners_.end(), [&](const auto& other) {
+    return !other.owner_before(listener) && !listener.owner_before(other);
+  });
+  if (!is_known) listeners_.push_back(std::move(listener));
 }
 
 std::string StreamState::scope() const {

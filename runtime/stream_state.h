@@ -41,7 +41,7 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   void retain(std::shared_ptr<void> memory) noexcept;
   void release_finished() noexcept;
 
-  /// Called once when the stream ends, if it lives then.
+  /// Called once when the stream ends, if it lives then; adding it again changes nothing.
   void add_listener(std::weak_ptr<StreamListener> listener);
 
   /// The path of the name scopes that are open: "resnet.layer1.0.conv1".

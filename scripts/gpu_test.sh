@@ -92,7 +92,7 @@ if wants threads; then
     step "$name-configure" cmake -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBURIN_CUDA=ON -DBURIN_EXAMPLES=OFF \
       "-DBURIN_SANITIZE=$sanitizer" &&
       step "$name-build" cmake --build "$folder" -j "$(nproc)" --target "${suites[@]/%/_test}" &&
-      BURIN_TEST_FAKE_CUDA=1 step "$name" xargs -P 8 -I{} bash -c \
+      BURIN_TEST_FAKE_CUDA=1 BURIN_TEST_SWEEP=20000 step "$name" xargs -P 8 -I{} bash -c \
         "setarch -R '$folder/tests/{}_test' --gtest_brief=1 >'$out/$name-{}.log' 2>&1; echo {}: exit \$?, \$(grep -aoE 'PASSED.*' '$out/$name-{}.log'); exit \$(grep -acE 'ThreadSanitizer|AddressSanitizer|FAILED' '$out/$name-{}.log')" \
         <<<"$(printf '%s\n' "${suites[@]}")"
     sort "$out/$name.log" | tee "$out/$name.txt"

@@ -2,7 +2,6 @@
 #include <burin/runtime/cuda/cuda_api.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/cuda/device_guard.h>
-#include <burin/runtime/cuda/relaxed_capture.h>
 
 #include <algorithm>
 
@@ -107,6 +106,17 @@ int stream_priority(int device, void* stream) {
   return priority;
 }
 
+BesideCapture::BesideCapture() noexcept {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  ignore(api().cudaThreadExchangeStreamCaptureMode(&mode));
+  mode_ = mode;
+}
+
+BesideCapture::~BesideCapture() {
+  auto mode = static_cast<cudaStreamCaptureMode>(mode_);
+  ignore(api().cudaThreadExchangeStreamCaptureMode(&mode));
+}
+
 void* create_stream(int device, int priority) {
   const auto [least, greatest] = stream_priorities(device);
   const DeviceGuard guard(device, "stream");
@@ -129,30 +139,18 @@ void synchronize_stream(int device, void* stream) {
   BURIN_CUDA("stream.synchronize", cudaStreamSynchronize, stream_of(stream));
 }
 
-void synchronize_beside_capture(StreamView stream) {
-  const RelaxedCapture relaxed;
-  synchronize_stream(stream.device().index, stream.native_handle());
-}
-
 std::uint64_t capture_id(StreamView stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
   BURIN_CUDA("stream", cudaStreamGetCaptureInfo, stream_of(stream.native_handle()), &status, &id, nullptr,
              nullptr, nullptr, nullptr);
-  return status == cudaStreamCaptureStatusActive ? id : 0;
+  if (status == cudaStreamCaptureStatusNone) return 0;
+  return status == cudaStreamCaptureStatusActive ? id : UINT64_MAX;
 }
 
 void stream_wait_event(int device, void* stream, void* event) {
   const DeviceGuard guard(device, "stream.wait");
   BURIN_CUDA("stream.wait", cudaStreamWaitEvent, stream_of(stream), event_of(event), cudaEventWaitDefault);
-}
-
-bool is_stream_capturing(int device, void* stream) {
-  const DeviceGuard guard(device, "stream.is_capturing");
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  BURIN_CUDA("stream.is_capturing", cudaStreamGetCaptureInfo, stream_of(stream), &status, nullptr, nullptr,
-             nullptr, nullptr, nullptr);
-  return status != cudaStreamCaptureStatusNone;
 }
 
 void* create_event(int device, bool timing) {

@@ -25,18 +25,29 @@ void synchronize_device(int device);
 /// Bytes; 0 where the device does not tell.
 void memory_info(int device, std::size_t* free, std::size_t* total) noexcept;
 
+/// Lets the calling thread allocate, wait for other streams and the like while it captures a stream, for a
+/// scope. CUDA refuses that otherwise, and ends the capture. What is called must not touch the capture.
+class BesideCapture {
+ public:
+  BesideCapture() noexcept;
+  ~BesideCapture();
+  BesideCapture(const BesideCapture&) = delete;
+  BesideCapture& operator=(const BesideCapture&) = delete;
+
+ private:
+  int mode_;  // to restore
+};
+
 void* create_stream(int device, int priority);
 void destroy_stream(void* stream) noexcept;
 StreamPriorities stream_priorities(int device);
 int stream_priority(int device, void* stream);
 bool is_stream_idle(int device, void* stream);
 void synchronize_stream(int device, void* stream);
-/// As synchronize_stream, also while the calling thread captures another stream.
-void synchronize_beside_capture(StreamView stream);
-/// Of the capture that records the stream now; 0: none.
+/// Of the capture that records the stream now; 0: none. A capture that has been invalidated and not ended has
+/// an id that no other has.
 std::uint64_t capture_id(StreamView stream);
 void stream_wait_event(int device, void* stream, void* event);
-bool is_stream_capturing(int device, void* stream);
 
 void* create_event(int device, bool timing);
 void destroy_event(void* event) noexcept;

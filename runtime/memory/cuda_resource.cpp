@@ -1,7 +1,7 @@
 #include <burin/runtime/check.h>
 #include <burin/runtime/cuda/cuda_api.h>
+#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/cuda/device_guard.h>
-#include <burin/runtime/cuda/relaxed_capture.h>
 #include <burin/runtime/memory/memory_resource.h>
 
 namespace burin {
@@ -14,7 +14,7 @@ class CudaResource final : public MemoryResource {
   void* allocate(std::size_t bytes, StreamView) override {
     if (bytes == 0) return nullptr;
     const cuda::DeviceGuard guard(device_, "allocate");
-    const cuda::RelaxedCapture relaxed;
+    const cuda::BesideCapture beside;
     void* data = nullptr;
     const cudaError_t code = cuda::usable_api("allocate").cudaMalloc(&data, bytes);
     if (code == cudaErrorMemoryAllocation) {
@@ -32,7 +32,7 @@ class CudaResource final : public MemoryResource {
   // cudaFree waits for the work that may use the memory.
   void deallocate(void* data, std::size_t, StreamView) noexcept override {
     if (!data) return;
-    const cuda::RelaxedCapture relaxed;
+    const cuda::BesideCapture beside;
     cuda::ignore(cuda::api().cudaFree(data));
   }
 

@@ -18,8 +18,7 @@ constexpr unsigned char kRedZone = 0xBD;
 
 bool is_capturing(StreamView stream) {
   if constexpr (kHasCuda)
-    if (stream.device().is_cuda())
-      return cuda::is_stream_capturing(stream.device().index, stream.native_handle());
+    if (stream.device().is_cuda()) return cuda::capture_id(stream) != 0;
   return false;
 }
 

@@ -83,6 +83,8 @@ Queue& Heap::queue_of(StreamView stream) {
   queue.last.reset();
   queue.stream = stream;
   queue.device = stream.device();
+  queue.owner = stream.share();
+  queue.stream_state = queue.owner.lock().get();
   queue.stream_id.store(stream.id(), std::memory_order_release);
   return queue;
 }

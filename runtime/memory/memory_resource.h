@@ -30,7 +30,8 @@ class BURIN_API MemoryResource {
   virtual void deallocate(void* data, std::size_t bytes, StreamView stream) noexcept = 0;
   /// As deallocate, for memory that work queued on `users` uses as well: it is reused only after what is
   /// queued there by now. Unless a resource does better, `stream` waits for them, or, if it is of the CPU,
-  /// the caller. Where even that fails (the device is lost), the memory is kept for ever rather than reused.
+  /// the caller. Where that cannot be (the device is lost, or a user is being captured), the memory is kept
+  /// for ever rather than reused; a CachingPool keeps it until the capture has ended.
   virtual void deallocate_after(void* data, std::size_t bytes, StreamView stream,
                                 std::span<const StreamView> users) noexcept;
   virtual Device device() const noexcept = 0;

@@ -1,7 +1,6 @@
 #include <burin/runtime/check.h>
 #include <burin/runtime/cuda/cuda_api.h>
 #include <burin/runtime/cuda/cuda_calls.h>
-#include <burin/runtime/cuda/relaxed_capture.h>
 #include <burin/runtime/memory/memory_resource.h>
 
 namespace burin {
@@ -11,7 +10,7 @@ class PinnedResource final : public MemoryResource {
  public:
   void* allocate(std::size_t bytes, StreamView) override {
     if (bytes == 0) return nullptr;
-    const cuda::RelaxedCapture relaxed;
+    const cuda::BesideCapture beside;
     void* data = nullptr;
     const cudaError_t code = cuda::usable_api("allocate").cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
     if (code == cudaErrorMemoryAllocation) {
@@ -24,7 +23,7 @@ class PinnedResource final : public MemoryResource {
   }
   void deallocate(void* data, std::size_t, StreamView) noexcept override {
     if (!data) return;
-    const cuda::RelaxedCapture relaxed;
+    const cuda::BesideCapture beside;
     cuda::ignore(cuda::api().cudaFreeHost(data));
   }
   Device device() const noexcept override { return Device::cpu(); }

@@ -1,11 +1,13 @@
 // What is handed out and taken back: the hit, and the search when there is none.
 
+#include <burin/runtime/check.h>
 #include <burin/runtime/config.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/memory/pool.h>
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <utility>
 
 namespace burin::detail {
@@ -36,7 +38,7 @@ Pool::Pool(std::unique_ptr<SegmentSource> source, const CachingPoolOptions& opti
 
 Queue* Pool::recent_queue(std::uint64_t stream_id) noexcept {
   Queue* queue = recent_[stream_id % recent_.size()].load(std::memory_order_acquire);
-  return queue && queue->stream_id.load(std::memory_order_relaxed) == stream_id ? queue : nullptr;
+  return queue && queue->stream_id.load(std::memory_order_acquire) == stream_id ? queue : nullptr;
 }
 
 Block* Pool::pop_cached(Queue& queue, unsigned size_class, std::size_t bytes) noexcept {
@@ -101,7 +103,6 @@ void Pool::deallocate(void* data, StreamView stream) noexcept {
     if (data) invalid_frees_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  const std::size_t bytes = block->bytes;
   Queue* queue = block->queue;
   Heap& heap = queue->heap;
   if (queue->stream_id.load(std::memory_order_relaxed) != stream.id()) [[unlikely]] {
@@ -116,8 +117,6 @@ void Pool::deallocate(void* data, StreamView stream) noexcept {
       }
     }
   }
-  if (timeline_events_) [[unlikely]]
-    note(PoolEvent::Kind::deallocate, data, bytes, stream.id(), block->scope);
   {
     const std::lock_guard lock(queue->lock);
     if (block->state.load(std::memory_order_relaxed) != BlockState::live) {
@@ -125,6 +124,8 @@ void Pool::deallocate(void* data, StreamView stream) noexcept {
       return;
     }
     count_free(block);
+    if (timeline_events_) [[unlikely]]
+      note(PoolEvent::Kind::deallocate, data, block->bytes, stream.id(), block->scope);
     --queue->counters.live[width_class(*block)];
     queue->counters.requested_bytes -= block->requested_bytes;
     push_cached(*queue, block);
@@ -157,13 +158,14 @@ bool Pool::deallocate_after(void* data, StreamView stream, std::span<const Strea
   }
   if (deferred) {
     Deferred later{block, &queue, {}};
+    later.users.push_back(stream.share());
     for (const StreamView user : users) later.users.push_back(user.share());
     deferred_.push_back(std::move(later));
   } else {
     queue.fenced.push_back(std::move(fenced));
   }
-  note(PoolEvent::Kind::deallocate, data, block->bytes, stream.id(), block->scope);
   count_free(block);
+  note(PoolEvent::Kind::deallocate, data, block->bytes, stream.id(), block->scope);
   {
     const std::lock_guard queue_lock(queue.lock);
     --queue.counters.live[width_class(*block)];
@@ -179,8 +181,11 @@ bool Pool::deallocate_after(void* data, StreamView stream, std::span<const Strea
 
 // ---- The search, under the mutex ----
 
-void* Pool::allocate_slowly(std::size_t bytes, unsigned size_class, StreamView stream) {
+void* Pool::allocate_slowly(std::size_t bytes, unsigned size_class, StreamView stream) try {
+  [[maybe_unused]] const BesideCapture beside;
+  std::vector<Deferred> settled;  // its streams may end with it, outside the lock
   const std::lock_guard lock(mutex_);
+  settle_deferred(settled);
   Queue& queue = queue_of(heap_for(stream), stream);
   const std::string* scope = scope_of(queue);
   Block* block = pop_cached(queue, size_class, bytes);
@@ -196,6 +201,11 @@ void* Pool::allocate_slowly(std::size_t bytes, unsigned size_class, StreamView s
   }
   if (queue.heap.id() != 0) queue.heap.live_blocks.fetch_add(1, std::memory_order_relaxed);
   return hand_out(block);
+} catch (const std::bad_alloc&) {
+  throw OutOfMemory(
+      fmt::format("{} bytes could not be allocated on {}: the host has no memory for the record", bytes,
+                  name(source_->device())),
+      {.requested = bytes});
 }
 
 Heap& Pool::heap_for(StreamView stream) {
@@ -209,13 +219,8 @@ Queue& Pool::queue_of(Heap& heap, StreamView stream) {
     if (heap.id() == 0) recent_[stream.id() % recent_.size()].store(queue, std::memory_order_release);
     return *queue;
   }
-  const std::shared_ptr<StreamState> state = stream.share();
-  const bool is_known =
-      std::any_of(heaps_.begin(), heaps_.end(), [&](Heap& other) { return other.find_queue(stream.id()); });
-  if (!is_known) state->add_listener(weak_from_this());
+  stream.share()->add_listener(weak_from_this());
   Queue& queue = heap.queue_of(stream);
-  queue.stream_state = state.get();
-  queue.owner = state;
   if (heap.id() == 0) recent_[stream.id() % recent_.size()].store(&queue, std::memory_order_release);
   return queue;
 }
@@ -357,10 +362,9 @@ bool Pool::settle_fenced(Queue& queue, std::uint64_t capture) {
   return settled;
 }
 
-std::uint64_t Pool::capture_of(StreamView stream) const {
+std::uint64_t Pool::capture_of(StreamView stream) {
   if constexpr (kHasCuda)
-    if (captures_.load(std::memory_order_relaxed) != 0 && stream.device().is_cuda())
-      return cuda::capture_id(stream);
+    if (stream.device().is_cuda()) return cuda::capture_id(stream);
   return 0;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // Private: the body of a CachingPool, shared by it, its GraphPools and the streams that tell it of their end.
 
+#include <burin/runtime/config.h>
+#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/error.h>
 #include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/memory/heap.h>
@@ -19,6 +21,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -26,6 +29,10 @@
 namespace burin::detail {
 
 class Pool;
+
+/// In force where a pool calls the driver or waits: its own work is no part of any capture.
+struct NothingToGuard {};
+using BesideCapture = std::conditional_t<kHasCuda, cuda::BesideCapture, NothingToGuard>;
 
 /// What the handles of one GraphPool share.
 struct Arena {
@@ -96,19 +103,20 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   bool take_over(Queue& from, Queue& to);
   bool order_after(Queue& from, Queue& to, std::uint64_t capture);
   bool settle_fenced(Queue& queue, std::uint64_t capture);
-  std::uint64_t capture_of(StreamView stream) const;
+  static std::uint64_t capture_of(StreamView stream);
   Event take_event(Device device);
   void keep_event(Event event) noexcept;
   void wait_for(Queue& queue);
   void wait_for_all(Heap& heap);
-  bool has_stopped() noexcept;
+  static bool has_stopped(Heap& heap) noexcept;
   std::size_t give_back(std::size_t to_bytes);
   void release_closed() noexcept;
-  void settle_deferred(std::vector<Deferred>& deferred) noexcept;
+  void settle_deferred(std::vector<Deferred>& settled) noexcept;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);
   OutOfMemory::Figures figures(std::size_t bytes);
   void note(PoolEvent::Kind kind, const void* address, std::size_t bytes, std::uint64_t stream,
             const std::string* scope) noexcept;
+  PoolStats current_stats();
   void count_reserved() noexcept;
   std::size_t largest_free_block();
 

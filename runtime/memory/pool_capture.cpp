@@ -4,6 +4,7 @@
 #include <burin/runtime/memory/capture_route.h>
 #include <burin/runtime/memory/pool.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace burin {
@@ -25,6 +26,7 @@ std::shared_ptr<Arena> Pool::make_arena() {
 }
 
 void Pool::close(Heap& heap) noexcept {
+  [[maybe_unused]] const BesideCapture beside;
   const std::lock_guard lock(mutex_);
   heap.closed = true;
   release_closed();
@@ -36,10 +38,12 @@ void Pool::release_closed() noexcept {
   for (auto heap = heaps_.begin(); heap != heaps_.end();) {
     const auto current = heap++;
     if (!current->closed || current->live_blocks.load(std::memory_order_acquire) != 0) continue;
+    const auto is_here = [&](const Deferred& later) { return &later.queue->heap == &*current; };
+    if (std::any_of(deferred_.begin(), deferred_.end(), is_here)) continue;
     try {
       wait_for_all(*current);
     } catch (...) {
-      if (!has_stopped()) current->abandon();
+      if (!has_stopped(*current)) current->abandon();
     }
     heaps_.erase(current);
     count_reserved();
@@ -61,6 +65,7 @@ std::size_t Pool::allocated_bytes(Heap& heap) {
 }
 
 void Pool::begin_capture(Heap& heap) {
+  [[maybe_unused]] const BesideCapture beside;
   const std::lock_guard lock(mutex_);
   BURIN_CHECK(
       !heap.recording, CaptureError,
@@ -78,40 +83,46 @@ void Pool::bind_capture(Heap& heap, std::uint64_t capture) {
 }
 
 void Pool::end_capture(Heap& heap) noexcept {
-  std::vector<Deferred> deferred;  // its streams may end with it, outside the lock
+  [[maybe_unused]] const BesideCapture beside;
+  std::vector<Deferred> settled;  // its streams may end with it, outside the lock
   const std::lock_guard lock(mutex_);
   std::erase_if(routes_, [&](const auto& route) { return route.second == &heap; });
   heap.recording = false;
-  // The capture has joined its streams: among its blocks no order is left to keep.
-  for (Queue& queue : heap.queues()) {
-    if (&queue == &heap.common()) continue;
-    heap.flush(queue);
-    heap.move_free(queue, heap.common());
+  // The capture has joined its streams, so what was fenced in it has no order left to keep but its queue's.
+  for (Queue& queue : heap.queues())
     std::erase_if(queue.fenced, [&](FencedBlock& fenced) {
       for (const Fence& fence : fenced.fences)
         if (fence.capture == 0) return false;
-      heap.put(fenced.block, heap.common());
+      heap.put(fenced.block, queue);
       return true;
     });
-  }
-  if (captures_.fetch_sub(1, std::memory_order_release) != 1) return;
-  deferred.swap(deferred_);
-  settle_deferred(deferred);
+  captures_.fetch_sub(1, std::memory_order_release);
+  settle_deferred(settled);
   release_closed();
 }
 
-void Pool::settle_deferred(std::vector<Deferred>& deferred) noexcept {
-  for (Deferred& later : deferred) {
+/// Fences the deferred blocks whose streams are no longer captured. `settled` takes their streams.
+void Pool::settle_deferred(std::vector<Deferred>& settled) noexcept {
+  for (auto later = deferred_.begin(); later != deferred_.end();) {
     try {
-      FencedBlock fenced{later.block, {}};
-      for (const std::shared_ptr<StreamState>& user : later.users) {
+      settled.reserve(settled.size() + 1);
+      FencedBlock fenced{later->block, {}};
+      for (const std::shared_ptr<StreamState>& user : later->users) {
         const StreamView stream(user.get());
+        if (capture_of(stream) != 0) break;
         Event event = take_event(stream.device());
         event.record(stream);
         fenced.fences.push_back({std::move(event), 0});
       }
-      later.queue->fenced.push_back(std::move(fenced));
-    } catch (...) {  // the block cannot be reused safely: it is kept until the pool ends
+      if (fenced.fences.size() < later->users.size()) {
+        ++later;
+        continue;
+      }
+      later->queue->fenced.push_back(std::move(fenced));
+      settled.push_back(std::move(*later));
+      later = deferred_.erase(later);
+    } catch (...) {  // another time
+      ++later;
     }
   }
 }

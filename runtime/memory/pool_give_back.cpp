@@ -15,6 +15,10 @@ Pool::~Pool() {
   // Streams no longer tell this pool of their end: those that live are held, those that are going are waited
   // for.
   std::vector<std::shared_ptr<StreamState>> held;
+  std::vector<Deferred> settled;
+  [[maybe_unused]] const BesideCapture beside;
+  settle_deferred(settled);
+  for (const Deferred& later : deferred_) later.queue->heap.abandon();
   for (Heap& heap : heaps_) {
     try {
       for (Queue& queue : heap.queues()) {
@@ -26,14 +30,18 @@ Pool::~Pool() {
       }
       wait_for_all(heap);
     } catch (...) {
-      if (!has_stopped()) heap.abandon();
+      if (!has_stopped(heap)) heap.abandon();
     }
   }
 }
 
-/// For when waiting for streams has failed: whether the whole device can be waited for.
-bool Pool::has_stopped() noexcept try {
-  synchronize(source_->device());
+/// For when waiting for streams has failed: whether their devices can be waited for as a whole.
+bool Pool::has_stopped(Heap& heap) noexcept try {
+  for (Queue& queue : heap.queues()) {
+    if (&queue != &heap.common()) synchronize(queue.device);
+    for (const FencedBlock& fenced : queue.fenced)
+      for (const Fence& fence : fenced.fences) synchronize(fence.event.device());
+  }
   return true;
 } catch (...) {
   return false;
@@ -82,16 +90,17 @@ std::size_t Pool::give_back(std::size_t to_bytes) {
     if (heap.id() != 0 && !heap.closed) continue;
     wait_for_all(heap);
     reserved -= heap.release_free(reserved - to_bytes);
+    count_reserved();
   }
   if (reserved < before) {
     ++counted_.trims;
-    count_reserved();
     note(PoolEvent::Kind::trim, nullptr, before - reserved, 0, nullptr);
   }
   return before - reserved;
 }
 
 std::size_t Pool::trim(std::size_t to_bytes) {
+  [[maybe_unused]] const BesideCapture beside;
   const std::lock_guard lock(mutex_);
   return captures_.load(std::memory_order_relaxed) == 0 ? give_back(to_bytes) : 0;
 }

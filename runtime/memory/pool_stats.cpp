@@ -18,6 +18,10 @@ void Pool::count_reserved() noexcept {
 
 PoolStats Pool::stats() {
   const std::lock_guard lock(mutex_);
+  return current_stats();
+}
+
+PoolStats Pool::current_stats() {
   PoolStats stats = counted_;
   QueueCounters::Widths live{};
   QueueCounters::Widths total{};
@@ -59,9 +63,9 @@ void Pool::reset_peaks() {
 }
 
 PoolSnapshot Pool::snapshot() {
-  PoolSnapshot snapshot{
-      .device = source_->device(), .kind = source_->kind(), .segments = {}, .stats = stats()};
+  PoolSnapshot snapshot{.device = source_->device(), .kind = source_->kind(), .segments = {}, .stats = {}};
   const std::lock_guard lock(mutex_);
+  snapshot.stats = current_stats();
   std::size_t blocks = 0;
   for (Heap& heap : heaps_)
     for (const Segment& segment : heap.segments())

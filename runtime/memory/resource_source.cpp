@@ -1,5 +1,3 @@
-#include <burin/runtime/config.h>
-#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/memory/segment_source.h>
 #include <burin/runtime/stream.h>
 
@@ -23,9 +21,7 @@ class ResourceSource final : public SegmentSource {
 
   char* reserve(std::size_t bytes) override {
     char* address = static_cast<char*>(upstream_->allocate(bytes, stream_));
-    // From here on every stream may use it.
-    if constexpr (kHasCuda)
-      if (stream_.view().device().is_cuda()) cuda::synchronize_beside_capture(stream_);
+    stream_.synchronize();  // from here on every stream may use it
     return address;
   }
   void release(char* address, std::size_t bytes) noexcept override {

@@ -239,6 +239,52 @@ TEST_F(PoolCapture, G3_BlocksFreedDuringACaptureWaitForItsEnd) {
   free(block, *other_);
 }
 
+TEST_F(PoolCapture, PinnedMemoryThatACaptureUsesServesAgainAfterIt) {
+  const auto pinned = make_pinned_pool();
+  const Stream host(Device::cpu());
+  void* device = allocate(4 * kMiB, *other_);
+  void* block = pinned->allocate(4 * kMiB, host);
+  pinned->set_limit_bytes(pinned->stats().reserved_bytes.current);
+  {
+    Recording recording(pool_->make_graph_pool(), *stream_);
+    cuda::copy_bytes(*stream_, device, block, 4 * kMiB);
+    pinned->deallocate_after(block, 4 * kMiB, host, std::array{stream_->view()});
+    EXPECT_THROW(pinned->allocate(4 * kMiB, host), OutOfMemory);
+    EXPECT_EQ(pinned->trim(), 0u);
+    EXPECT_EQ(recording.end(), cudaSuccess);
+  }
+  EXPECT_EQ(pinned->allocate(4 * kMiB, host), block);
+  pinned->deallocate(block, 4 * kMiB, host);
+  free(device, *other_);
+}
+
+TEST_F(PoolCapture, WhatWasFreedBesideACaptureIsWaitedForBeforeTheNext) {
+  const GraphPool graph_pool = pool_->make_graph_pool();
+  void* output = nullptr;
+  {
+    Recording first(graph_pool, *stream_);
+    output = allocate(64 * kMiB, *stream_);
+    clear(*stream_, output, 64 * kMiB);
+    EXPECT_EQ(first.end(), cudaSuccess);
+  }
+  {
+    Recording second(graph_pool, *stream_);
+    for (int i = 0; i < 50; ++i) clear(*other_, output, 64 * kMiB);
+    free(output, *other_);
+    EXPECT_EQ(second.end(), cudaSuccess);
+  }
+  Recording third(graph_pool, *stream_);
+  if (fake()) {
+    EXPECT_EQ(fake()->pending(), 0u);
+  } else {
+    const cuda::BesideCapture beside;
+    EXPECT_TRUE(other_->view().is_idle());
+  }
+  EXPECT_EQ(allocate(64 * kMiB, *stream_), output);
+  free(output, *stream_);
+  EXPECT_EQ(third.end(), cudaSuccess);
+}
+
 TEST_F(PoolCapture, G14_FailedCapturesLeaveNothing) {
   free(allocate(4 * kMiB, *stream_), *stream_);
   const std::size_t before = reserved();
