@@ -7,13 +7,11 @@ namespace burin {
 NameScope::NameScope(const Context& ctx, std::string_view name) {
   if (name.empty()) return;
   stream_ = ctx.stream().share();
-  const auto outer = stream_->push_scope(name);
-  outer_length_ = outer.length;
-  outer_hash_ = outer.hash;
+  outer_length_ = stream_->push_scope(name);
 }
 
 NameScope::~NameScope() {
-  if (stream_) stream_->pop_scope({outer_length_, outer_hash_});
+  if (stream_) stream_->pop_scope(outer_length_);
 }
 
 }  // namespace burin

@@ -4,7 +4,6 @@
 #include <burin/runtime/stream.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -25,7 +24,6 @@ class BURIN_API NameScope {
  private:
   std::shared_ptr<detail::StreamState> stream_;
   std::size_t outer_length_ = 0;  // of the path outside this scope
-  std::uint64_t outer_hash_ = 0;
 };
 
 }  // namespace burin

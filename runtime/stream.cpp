@@ -28,14 +28,17 @@ void keep_for_ever(std::shared_ptr<void> memory) noexcept {
 }
 
 /// Waits for the event or, if that fails, for the whole stream; false if both fail.
-bool has_finished(const Event& done, const StreamState& stream) noexcept {
+bool has_finished(const Event& done, StreamView stream) noexcept {
   try {
-    done.synchronize();
-    return true;
+    if (done.is_recorded()) {
+      done.synchronize();
+      return true;
+    }
   } catch (...) {
   }
   try {
-    if constexpr (kHasCuda) cuda::synchronize_stream(stream.device.index, stream.native_handle);
+    if (capture_of(stream) != 0) return false;
+    if constexpr (kHasCuda) cuda::synchronize_stream(stream.device().index, stream.native_handle());
     return true;
   } catch (...) {
     return false;
@@ -43,6 +46,12 @@ bool has_finished(const Event& done, const StreamState& stream) noexcept {
 }
 
 }  // namespace
+
+std::uint64_t capture_of(StreamView stream) {
+  if constexpr (kHasCuda)
+    if (stream.device().is_cuda()) return cuda::capture_id(stream);
+  return 0;
+}
 
 StreamState::StreamState(Device device_in, void* handle, bool owned)
     : device(device_in), native_handle(handle), id(next_stream_id()), owned_(owned) {}
@@ -54,7 +63,7 @@ StreamState::~StreamState() {
   if constexpr (kHasCuda) {
     // What the GPU may still read must not be given back: wait for it, and keep it for ever if that fails.
     for (Retained& retained : retained_) {
-      if (!has_finished(retained.done, *this)) keep_for_ever(std::move(retained.memory));
+      if (!has_finished(retained.done, StreamView(this))) keep_for_ever(std::move(retained.memory));
     }
     if (owned_) cuda::destroy_stream(native_handle);
   }
@@ -64,7 +73,7 @@ void StreamState::retain(std::shared_ptr<void> memory) noexcept {
   if (device.is_cpu()) return;
   try {
     Event done(device, EventOptions{.timing = false});
-    done.record(StreamView(this));
+    if (capture_of(StreamView(this)) == 0) done.record(StreamView(this));
     const std::lock_guard lock(mutex_);
     retained_.push_back({std::move(done), memory});
   } catch (...) {
@@ -84,7 +93,13 @@ void StreamState::release_finished() noexcept {
     std::shared_ptr<void> finished;  // given up without the lock: a deleter is the caller's code
     const std::lock_guard lock(mutex_);
     try {
-      if (retained_.empty() || !retained_.front().done.is_done()) return;
+      if (retained_.empty()) return;
+      Event& done = retained_.front().done;
+      if (!done.is_recorded()) {
+        if (capture_of(StreamView(this)) != 0) return;
+        done.record(StreamView(this));
+      }
+      if (!done.is_done()) return;
     } catch (...) {
       return;  // the destructor decides
     }
@@ -102,26 +117,29 @@ void StreamState::add_listener(std::weak_ptr<StreamListener> listener) {
   if (!is_known) listeners_.push_back(std::move(listener));
 }
 
-std::string StreamState::scope() const {
+StreamState::Scope StreamState::scope() const {
   const std::lock_guard lock(mutex_);
-  return scope_;
+  return {scope_, scope_hash()};
 }
 
-StreamState::OuterScope StreamState::push_scope(std::string_view name) {
+std::size_t StreamState::push_scope(std::string_view name) {
   const std::lock_guard lock(mutex_);
-  const OuterScope outer{scope_.size(), scope_hash()};
-  scope_.reserve(outer.length + 1 + name.size());  // all or nothing
-  if (outer.length > 0) scope_ += '.';
+  const std::size_t outer_length = scope_.size();
+  scope_.reserve(outer_length + 1 + name.size());  // all or nothing
+  if (outer_length > 0) scope_ += '.';
   scope_ += name;
-  scope_hash_.store((outer.hash ^ std::hash<std::string_view>()(name)) * 0x9E3779B97F4A7C15u,
-                    std::memory_order_relaxed);
-  return outer;
+  hash_scope();
+  return outer_length;
 }
 
-void StreamState::pop_scope(const OuterScope& outer) noexcept {
+void StreamState::pop_scope(std::size_t outer_length) noexcept {
   const std::lock_guard lock(mutex_);
-  if (outer.length < scope_.size()) scope_.resize(outer.length);
-  scope_hash_.store(outer.hash, std::memory_order_relaxed);
+  if (outer_length < scope_.size()) scope_.resize(outer_length);
+  hash_scope();
+}
+
+void StreamState::hash_scope() noexcept {
+  scope_hash_.store(scope_.empty() ? 0 : std::hash<std::string_view>()(scope_), std::memory_order_relaxed);
 }
 
 }  // namespace detail

@@ -17,6 +17,9 @@
 
 namespace burin::detail {
 
+/// Of the capture that records the stream now (see cuda::capture_id); 0: none, or a stream of the CPU.
+std::uint64_t capture_of(StreamView stream);
+
 /// Wants to know when a stream ends.
 struct StreamListener {
   virtual ~StreamListener() = default;
@@ -44,21 +47,21 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   /// Called once when the stream ends, if it lives then; adding it again changes nothing.
   void add_listener(std::weak_ptr<StreamListener> listener);
 
-  /// The path of the name scopes that are open: "resnet.layer1.0.conv1".
-  std::string scope() const;
-  /// A hash of scope(), 0 for the empty one, so that a reader who knows the path need not copy it.
-  std::uint64_t scope_hash() const noexcept { return scope_hash_.load(std::memory_order_relaxed); }
-  struct OuterScope {
-    std::size_t length = 0;
+  struct Scope {
+    std::string path;  // of the name scopes that are open: "resnet.layer1.0.conv1"
     std::uint64_t hash = 0;
   };
-  /// Returns the path before, for pop_scope.
-  OuterScope push_scope(std::string_view name);
-  void pop_scope(const OuterScope& outer) noexcept;
+  Scope scope() const;
+  /// A hash of the path, 0 for the empty one, so that a reader who knows it need not copy it.
+  std::uint64_t scope_hash() const noexcept { return scope_hash_.load(std::memory_order_relaxed); }
+  /// Returns the length of the path before, for pop_scope.
+  std::size_t push_scope(std::string_view name);
+  void pop_scope(std::size_t outer_length) noexcept;
 
  private:
+  void hash_scope() noexcept;
   struct Retained {
-    Event done;
+    Event done;  // not recorded yet if the stream was being captured
     std::shared_ptr<void> memory;
   };
   const bool owned_;
@@ -66,7 +69,7 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   std::deque<Retained> retained_;  // in the order queued
   std::vector<std::weak_ptr<StreamListener>> listeners_;
   std::string scope_;
-  std::atomic<std::uint64_t> scope_hash_{0};
+  std::atomic<std::uint64_t> scope_hash_{0};  // written with the path
 };
 
 }  // namespace burin::detail

@@ -5,14 +5,15 @@
 #   scripts/gpu_test.sh [--out DIR] [--headers DIR] [--steps LIST] [--layers REGEX]
 #     --out DIR      where the page and the logs go (default: build/gpu)
 #     --headers DIR  a folder of header-only packages that the machine lacks (searched as if it were /usr/include)
-#     --steps LIST   of build,test,sanitize,threads,runner,bench,compare (default: all); threads builds the memory and
-#                    stream suites once more with ThreadSanitizer and with AddressSanitizer, and runs them on the fake device
+#     --steps LIST   of build,test,sanitize,memory,threads,runner,bench,compare (default: all); memory is memcheck over the
+#                    memory and stream suites; threads builds these once more with ThreadSanitizer and AddressSanitizer, and
+#                    runs them on the fake device
 #     --layers REGEX which benchmarks of ResNet-50's layers (default: f32 and f16 at batch 1; '.' is all, some 8 minutes)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/build/gpu
 headers=
-steps=build,test,sanitize,threads,runner,bench,compare
+steps=build,test,sanitize,memory,threads,runner,bench,compare
 layers='/(f32|f16)/.*/batch:1/'
 while [ $# -gt 0 ]; do
   case $1 in
@@ -20,7 +21,7 @@ while [ $# -gt 0 ]; do
     --headers) headers=$(realpath "$2") ;;
     --steps) steps=$2 ;;
     --layers) layers=$2 ;;
-    *) sed -n '2,10p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,11p' "$0" >&2; exit 2 ;;
   esac
   shift 2
 done
@@ -72,13 +73,17 @@ sanitize_memory() {
   return $rc
 }
 if wants sanitize; then
-  export -f sanitize sanitize_memory
+  export -f sanitize
   export out build
   for tool in memcheck racecheck; do
     step "$tool" xargs -P 8 -I{} bash -c "sanitize $tool {}_test" <<<"$(printf '%s\n' conv2d conv2d_cases gemm matmul linear \
       max_pool2d avg_pool2d softmax argmax activation binary batch_norm concat cast copy random)"
     sort "$out/$tool.log" | tee "$out/$tool.txt"
   done
+fi
+if wants memory; then
+  export -f sanitize_memory
+  export out build
   step memcheck-memory xargs -P 4 -I{} bash -c "sanitize_memory {}_test" <<<"$(printf '%s\n' memory_contract pool_cases \
     pool_capture pool_property stream_order)"
   sort "$out/memcheck-memory.log" | tee "$out/memcheck-memory.txt"

@@ -145,7 +145,7 @@ std::uint64_t capture_id(StreamView stream) {
   BURIN_CUDA("stream", cudaStreamGetCaptureInfo, stream_of(stream.native_handle()), &status, &id, nullptr,
              nullptr, nullptr, nullptr);
   if (status == cudaStreamCaptureStatusNone) return 0;
-  return status == cudaStreamCaptureStatusActive ? id : UINT64_MAX;
+  return status == cudaStreamCaptureStatusActive ? id : kInvalidCapture;
 }
 
 void stream_wait_event(int device, void* stream, void* event) {

@@ -44,8 +44,9 @@ StreamPriorities stream_priorities(int device);
 int stream_priority(int device, void* stream);
 bool is_stream_idle(int device, void* stream);
 void synchronize_stream(int device, void* stream);
-/// Of the capture that records the stream now; 0: none. A capture that has been invalidated and not ended has
-/// an id that no other has.
+inline constexpr std::uint64_t kInvalidCapture = UINT64_MAX;
+/// Of the capture that records the stream now; 0: none, kInvalidCapture: one that was invalidated and has not
+/// been ended.
 std::uint64_t capture_id(StreamView stream);
 void stream_wait_event(int device, void* stream, void* event);
 

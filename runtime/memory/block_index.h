@@ -23,6 +23,7 @@ class BlockIndex {
 
   /// The block at this address, or null. The caller owns the block, or the address is not one of the pool's.
   Block* find(const void* address) const noexcept {
+    if (address == erased()) return nullptr;
     const Table& table = *current_.load(std::memory_order_acquire);
     for (std::size_t i = table.start(address);; i = (i + 1) & table.mask) {
       const void* key = table.entries[i].address.load(std::memory_order_acquire);

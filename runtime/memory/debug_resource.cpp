@@ -3,6 +3,7 @@
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/event.h>
 #include <burin/runtime/memory/debug_resource.h>
+#include <burin/runtime/stream_state.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,11 +17,7 @@ constexpr unsigned char kNew = 0xFF;
 constexpr unsigned char kFreed = 0xDD;
 constexpr unsigned char kRedZone = 0xBD;
 
-bool is_capturing(StreamView stream) {
-  if constexpr (kHasCuda)
-    if (stream.device().is_cuda()) return cuda::capture_id(stream) != 0;
-  return false;
-}
+bool is_capturing(StreamView stream) { return detail::capture_of(stream) != 0; }
 
 /// As StreamView::synchronize, but frees nothing that the stream retains: that could be from here.
 void wait_for(StreamView stream) {

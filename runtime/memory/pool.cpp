@@ -227,12 +227,13 @@ Queue& Pool::queue_of(Heap& heap, StreamView stream) {
 
 /// The name of the stream's scope, kept for as long as the pool.
 const std::string* Pool::scope_of(Queue& queue) {
+  const auto place = [&](std::uint64_t hash) { return &queue.scopes[hash % queue.scopes.size()]; };
   const std::uint64_t hash = queue.stream_state->scope_hash();
-  Queue::Scope& scope = queue.scopes[hash % queue.scopes.size()];
-  if (scope.name && scope.hash == hash) return scope.name;
-  const std::string* name = &*scopes_.insert(queue.stream_state->scope()).first;
+  if (const Queue::Scope* known = place(hash); known->name && known->hash == hash) return known->name;
+  StreamState::Scope scope = queue.stream_state->scope();  // perhaps another by now
+  const std::string* name = &*scopes_.insert(std::move(scope.path)).first;
   const std::lock_guard lock(queue.lock);
-  scope = {hash, name};
+  *place(scope.hash) = {scope.hash, name};
   return name;
 }
 
@@ -276,7 +277,8 @@ Block* Pool::find_memory(Queue& queue, unsigned size_class, std::size_t bytes) {
 bool Pool::grow(Queue& queue, unsigned size_class) {
   Heap& heap = queue.heap;
   const std::size_t growth = heap.growth_for(queue, size_class);
-  if (captures_.load(std::memory_order_relaxed) == 0 && heap.has_idle(queue, size_class)) {
+  if (captures_.load(std::memory_order_relaxed) == 0 && heap.has_idle(queue, size_class) &&
+      capture_of(queue.stream) == 0) {
     wait_for(queue);
     heap.release_idle(queue, size_class, growth);
     count_reserved();
@@ -328,6 +330,7 @@ bool Pool::take_over(Queue& from, Queue& to) {
 /// is being captured, and the other is not.
 bool Pool::order_after(Queue& from, Queue& to, std::uint64_t capture) {
   if (from.stream_id.load(std::memory_order_relaxed) == 0) return true;
+  if (capture == cuda::kInvalidCapture) return false;
   if (from.ended) {
     if (capture != 0 || !from.last) return false;
     to.stream.wait(*from.last);
@@ -360,12 +363,6 @@ bool Pool::settle_fenced(Queue& queue, std::uint64_t capture) {
     settled = true;
   }
   return settled;
-}
-
-std::uint64_t Pool::capture_of(StreamView stream) {
-  if constexpr (kHasCuda)
-    if (stream.device().is_cuda()) return cuda::capture_id(stream);
-  return 0;
 }
 
 Event Pool::take_event(Device device) {

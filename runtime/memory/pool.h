@@ -103,13 +103,12 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   bool take_over(Queue& from, Queue& to);
   bool order_after(Queue& from, Queue& to, std::uint64_t capture);
   bool settle_fenced(Queue& queue, std::uint64_t capture);
-  static std::uint64_t capture_of(StreamView stream);
   Event take_event(Device device);
   void keep_event(Event event) noexcept;
   void wait_for(Queue& queue);
-  void wait_for_all(Heap& heap);
+  bool wait_for_all(Heap& heap);
   static bool has_stopped(Heap& heap) noexcept;
-  std::size_t give_back(std::size_t to_bytes);
+  void give_back(std::size_t to_bytes);
   void release_closed() noexcept;
   void settle_deferred(std::vector<Deferred>& settled) noexcept;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);

@@ -41,7 +41,7 @@ void Pool::release_closed() noexcept {
     const auto is_here = [&](const Deferred& later) { return &later.queue->heap == &*current; };
     if (std::any_of(deferred_.begin(), deferred_.end(), is_here)) continue;
     try {
-      wait_for_all(*current);
+      if (!wait_for_all(*current)) continue;
     } catch (...) {
       if (!has_stopped(*current)) current->abandon();
     }
@@ -134,7 +134,8 @@ void Pool::stream_ending(StreamView stream) noexcept {
     if (!queue) continue;
     heap.flush(*queue);
     try {
-      if (Heap::has_free(*queue) || !queue->fenced.empty()) {
+      // An event of a capture is none that anybody could wait for.
+      if ((Heap::has_free(*queue) || !queue->fenced.empty()) && capture_of(stream) == 0) {
         Event last = take_event(stream.device());
         last.record(stream);
         queue->last = std::move(last);

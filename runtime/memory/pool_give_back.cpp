@@ -28,7 +28,7 @@ Pool::~Pool() {
         queue.ended = true;
         synchronize(queue.device);
       }
-      wait_for_all(heap);
+      if (!wait_for_all(heap)) heap.abandon();
     } catch (...) {
       if (!has_stopped(heap)) heap.abandon();
     }
@@ -56,8 +56,9 @@ void Pool::wait_for(Queue& queue) {
 }
 
 /// Waits on the host until no stream uses what is free in the heap, and makes it anybody's. What is free on a
-/// stream that is being captured stays there.
-void Pool::wait_for_all(Heap& heap) {
+/// stream that is being captured stays there: then false.
+bool Pool::wait_for_all(Heap& heap) {
+  bool waited = true;
   for (Queue& queue : heap.queues()) {
     if (&queue == &heap.common()) continue;
     heap.flush(queue);
@@ -65,7 +66,10 @@ void Pool::wait_for_all(Heap& heap) {
       if (queue.ended) {
         queue.last ? queue.last->synchronize() : synchronize(queue.device);
       } else {
-        if (capture_of(queue.stream) != 0) continue;
+        if (capture_of(queue.stream) != 0) {
+          waited = false;
+          continue;
+        }
         wait_for(queue);
       }
     }
@@ -78,11 +82,12 @@ void Pool::wait_for_all(Heap& heap) {
       queue.fenced.pop_front();
     }
   }
+  return waited;
 }
 
 /// Until at most `to_bytes` are held, as far as that goes. GraphPools with handles keep theirs: graphs hold
 /// the addresses of blocks that are free.
-std::size_t Pool::give_back(std::size_t to_bytes) {
+void Pool::give_back(std::size_t to_bytes) {
   const std::size_t before = reserved_.load(std::memory_order_relaxed);
   std::size_t reserved = before;
   for (Heap& heap : heaps_) {
@@ -96,13 +101,18 @@ std::size_t Pool::give_back(std::size_t to_bytes) {
     ++counted_.trims;
     note(PoolEvent::Kind::trim, nullptr, before - reserved, 0, nullptr);
   }
-  return before - reserved;
 }
 
 std::size_t Pool::trim(std::size_t to_bytes) {
   [[maybe_unused]] const BesideCapture beside;
+  std::vector<Deferred> settled;  // its streams may end with it, outside the lock
   const std::lock_guard lock(mutex_);
-  return captures_.load(std::memory_order_relaxed) == 0 ? give_back(to_bytes) : 0;
+  if (captures_.load(std::memory_order_relaxed) != 0) return 0;
+  settle_deferred(settled);
+  const std::size_t before = reserved_.load(std::memory_order_relaxed);
+  release_closed();
+  give_back(to_bytes);
+  return before - reserved_.load(std::memory_order_relaxed);
 }
 
 std::size_t Pool::largest_free_block() {

@@ -21,7 +21,12 @@ class ResourceSource final : public SegmentSource {
 
   char* reserve(std::size_t bytes) override {
     char* address = static_cast<char*>(upstream_->allocate(bytes, stream_));
-    stream_.synchronize();  // from here on every stream may use it
+    try {
+      stream_.synchronize();  // from here on every stream may use it
+    } catch (...) {
+      release(address, bytes);
+      throw;
+    }
     return address;
   }
   void release(char* address, std::size_t bytes) noexcept override {

@@ -222,7 +222,7 @@ TEST_F(Module, ThreadsShareOneModule) {
 class ScopeRecorder final : public MemoryResource {
  public:
   void* allocate(std::size_t bytes, StreamView stream) override {
-    scopes.insert(stream.share()->scope());
+    scopes.insert(stream.share()->scope().path);
     return upstream_->allocate(bytes, stream);
   }
   void deallocate(void* data, std::size_t bytes, StreamView stream) noexcept override {
@@ -255,7 +255,7 @@ TEST_F(Module, ForwardPassesAreNamedByTheirMembers) {
     EXPECT_EQ(recorder->scopes.contains("net.layer4.0.bn2"), !folded);
     EXPECT_EQ(recorder->scopes.contains("net.bn1"), !folded);
   }
-  EXPECT_EQ(ctx.stream().share()->scope(), "net");
+  EXPECT_EQ(ctx.stream().share()->scope().path, "net");
 }
 
 TEST_F(Module, LearnsItsNameOnlyWhereItMayBeChanged) {

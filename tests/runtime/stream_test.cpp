@@ -188,22 +188,22 @@ TEST_P(StreamTest, ListenersHearOfTheEndOnceAndWhileTheStreamIsUsable) {
 
 TEST_P(StreamTest, NameScopesNestOnTheirStream) {
   const auto state = ctx().stream().share();
-  EXPECT_EQ(state->scope(), "");
+  EXPECT_EQ(state->scope().path, "");
   EXPECT_EQ(state->scope_hash(), 0u);
   {
     const NameScope outer(ctx(), "resnet");
     const NameScope unnamed(ctx(), "");
-    EXPECT_EQ(state->scope(), "resnet");
+    EXPECT_EQ(state->scope().path, "resnet");
     {
       const NameScope inner(ctx(), "layer1.0");
-      EXPECT_EQ(state->scope(), "resnet.layer1.0");
+      EXPECT_EQ(state->scope().path, "resnet.layer1.0");
     }
     const std::uint64_t now = state->scope_hash();
     const NameScope inner(ctx(), "fc");
-    EXPECT_EQ(state->scope(), "resnet.fc");
+    EXPECT_EQ(state->scope().path, "resnet.fc");
     EXPECT_NE(state->scope_hash(), now);
   }
-  EXPECT_EQ(state->scope(), "");
+  EXPECT_EQ(state->scope().path, "");
   EXPECT_EQ(state->scope_hash(), 0u);
 }
 
@@ -212,9 +212,9 @@ TEST(NameScopeTest, ScopesThatDoNotNestLeaveNoPathBehind) {
   auto outer = std::make_unique<NameScope>(ctx, "outer");
   auto inner = std::make_unique<NameScope>(ctx, "inner");
   outer.reset();
-  EXPECT_EQ(ctx.stream().share()->scope(), "");
+  EXPECT_EQ(ctx.stream().share()->scope().path, "");
   inner.reset();
-  EXPECT_EQ(ctx.stream().share()->scope(), "");
+  EXPECT_EQ(ctx.stream().share()->scope().path, "");
 }
 
 TEST(Availability, SaysWhyCudaCannotBeUsed) {
