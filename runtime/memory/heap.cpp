@@ -80,6 +80,7 @@ Queue& Heap::queue_of(StreamView stream) {
   });
   Queue& queue = unused != queues_.end() ? *unused : queues_.emplace_back(*this);
   queue.ended = false;
+  queue.idle_at_end = false;
   queue.last.reset();
   queue.stream = stream;
   queue.device = stream.device();

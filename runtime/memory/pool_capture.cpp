@@ -134,8 +134,10 @@ void Pool::stream_ending(StreamView stream) noexcept {
     if (!queue) continue;
     heap.flush(*queue);
     try {
-      // An event of a capture is none that anybody could wait for.
-      if ((Heap::has_free(*queue) || !queue->fenced.empty()) && capture_of(stream) == 0) {
+      if (capture_of(stream) != 0) {
+        // No event can be recorded. What a GraphPool got back since the capture began was used only in it.
+        queue->idle_at_end = heap.id() != 0;
+      } else if (Heap::has_free(*queue) || !queue->fenced.empty()) {
         Event last = take_event(stream.device());
         last.record(stream);
         queue->last = std::move(last);

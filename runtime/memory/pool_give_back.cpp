@@ -28,7 +28,7 @@ Pool::~Pool() {
         queue.ended = true;
         synchronize(queue.device);
       }
-      if (!wait_for_all(heap)) heap.abandon();
+      if (!wait_for_all(heap) && !has_stopped(heap)) heap.abandon();
     } catch (...) {
       if (!has_stopped(heap)) heap.abandon();
     }
@@ -56,7 +56,7 @@ void Pool::wait_for(Queue& queue) {
 }
 
 /// Waits on the host until no stream uses what is free in the heap, and makes it anybody's. What is free on a
-/// stream that is being captured stays there: then false.
+/// stream that is being captured, or ended without an event to wait for, stays there: then false.
 bool Pool::wait_for_all(Heap& heap) {
   bool waited = true;
   for (Queue& queue : heap.queues()) {
@@ -64,7 +64,11 @@ bool Pool::wait_for_all(Heap& heap) {
     heap.flush(queue);
     if (Heap::has_free(queue) || !queue.fenced.empty()) {
       if (queue.ended) {
-        queue.last ? queue.last->synchronize() : synchronize(queue.device);
+        if (!queue.last && !queue.idle_at_end) {
+          waited = false;
+          continue;
+        }
+        if (queue.last) queue.last->synchronize();
       } else {
         if (capture_of(queue.stream) != 0) {
           waited = false;

@@ -285,6 +285,30 @@ TEST_F(PoolCapture, WhatWasFreedBesideACaptureIsWaitedForBeforeTheNext) {
   EXPECT_EQ(third.end(), cudaSuccess);
 }
 
+TEST_F(PoolCapture, AStreamThatEndsWithinACaptureLeavesItsMemoryToTheNext) {
+  if (!fake()) GTEST_SKIP() << "about what the pool asks of the device, which the fake one tells";
+  const GraphPool graph_pool = pool_->make_graph_pool();
+  void* data = nullptr;
+  {
+    Recording recording(graph_pool, *stream_);
+    other_->wait(stream_->view());
+    data = allocate(4 * kMiB, *other_);
+    clear(*other_, data, 4 * kMiB);
+    free(data, *other_);
+    stream_->wait(other_->view());
+    other_.reset();
+    EXPECT_EQ(recording.end(), cudaSuccess);
+  }
+  Recording elsewhere(pool_->make_graph_pool(), *stream_);
+  const Stream third(Device::cuda());
+  Recording again(graph_pool, third);
+  EXPECT_EQ(fake()->call_count("cudaDeviceSynchronize"), 0u) << "it would end the other capture";
+  EXPECT_EQ(allocate(4 * kMiB, third), data);
+  free(data, third);
+  EXPECT_EQ(again.end(), cudaSuccess);
+  EXPECT_EQ(elsewhere.end(), cudaSuccess);
+}
+
 TEST_F(PoolCapture, G14_FailedCapturesLeaveNothing) {
   free(allocate(4 * kMiB, *stream_), *stream_);
   const std::size_t before = reserved();
