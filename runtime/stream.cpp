@@ -29,6 +29,7 @@ void keep_for_ever(std::shared_ptr<void> memory) noexcept {
 
 /// Waits for the event or, if that fails, for the whole stream; false if both fail.
 bool has_finished(const Event& done, StreamView stream) noexcept {
+  [[maybe_unused]] const BesideCapture beside;
   try {
     if (done.is_recorded()) {
       done.synchronize();
@@ -92,6 +93,7 @@ void StreamState::release_finished() noexcept {
   for (;;) {
     std::shared_ptr<void> finished;  // given up without the lock: a deleter is the caller's code
     const std::lock_guard lock(mutex_);
+    [[maybe_unused]] const BesideCapture beside;
     try {
       if (retained_.empty()) return;
       Event& done = retained_.front().done;

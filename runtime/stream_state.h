@@ -1,6 +1,8 @@
 #pragma once
 // Private: what a Stream owns.
 
+#include <burin/runtime/config.h>
+#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/device.h>
 #include <burin/runtime/event.h>
 #include <burin/runtime/stream.h>
@@ -13,9 +15,15 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace burin::detail {
+
+/// In force where a pool or a stream calls the driver or waits on its own account: that is no part of any
+/// capture.
+struct NothingToGuard {};
+using BesideCapture = std::conditional_t<kHasCuda, cuda::BesideCapture, NothingToGuard>;
 
 /// Of the capture that records the stream now (see cuda::capture_id); 0: none, or a stream of the CPU.
 std::uint64_t capture_of(StreamView stream);

@@ -1,8 +1,6 @@
 #pragma once
 // Private: the body of a CachingPool, shared by it, its GraphPools and the streams that tell it of their end.
 
-#include <burin/runtime/config.h>
-#include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/error.h>
 #include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/memory/heap.h>
@@ -21,7 +19,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,10 +26,6 @@
 namespace burin::detail {
 
 class Pool;
-
-/// In force where a pool calls the driver or waits: its own work is no part of any capture.
-struct NothingToGuard {};
-using BesideCapture = std::conditional_t<kHasCuda, cuda::BesideCapture, NothingToGuard>;
 
 /// What the handles of one GraphPool share.
 struct Arena {
