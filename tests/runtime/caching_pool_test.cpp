@@ -79,10 +79,18 @@ TEST_F(CpuPool, K12_AlternatingSizesStayBounded) {
 TEST_F(CpuPool, PointersOfOthersAreLeftAlone) {
   int mine = 0;
   pool_.deallocate(&mine, 4, stream_);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 500; ++i) blocks.push_back(pool_.allocate(256, stream_));
+  for (std::size_t i = 0; i < blocks.size(); i += 2) pool_.deallocate(blocks[i], 256, stream_);
+  pool_.stats();  // merges them: their addresses are known no more
+  for (const std::uintptr_t address : {1, 256})
+    pool_.deallocate(reinterpret_cast<void*>(address), 4, stream_);
+  for (std::size_t i = 1; i < blocks.size(); i += 2) pool_.deallocate(blocks[i], 256, stream_);
+  EXPECT_EQ(pool_.stats().invalid_frees, 3u);
   void* block = pool_.allocate(100, stream_);
   pool_.deallocate(block, 100, stream_);
   pool_.deallocate(block, 100, stream_);
-  EXPECT_EQ(pool_.stats().invalid_frees, 2u);
+  EXPECT_EQ(pool_.stats().invalid_frees, 4u);
   EXPECT_EQ(pool_.stats().allocated_bytes.current, 0u);
 }
 

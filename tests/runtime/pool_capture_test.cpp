@@ -1,6 +1,7 @@
 // Captures and the caching pool: what is allocated while a stream is being captured, and what must not happen
 // then.
 
+#include <burin/runtime/buffer.h>
 #include <burin/runtime/cuda/cuda_api.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/event.h>
@@ -307,6 +308,168 @@ TEST_F(PoolCapture, AStreamThatEndsWithinACaptureLeavesItsMemoryToTheNext) {
   free(data, third);
   EXPECT_EQ(again.end(), cudaSuccess);
   EXPECT_EQ(elsewhere.end(), cudaSuccess);
+}
+
+TEST_F(PoolCapture, AStreamThatEndsWithinACaptureLeavesEagerWorkAsItWas) {
+  if (!fake()) GTEST_SKIP() << "a stream that a capture still uses is destroyed on the fake device only";
+  free(allocate(4 * kMiB, *other_), *other_);
+  Recording recording(pool_->make_graph_pool(), *stream_);
+  other_->wait(stream_->view());
+  stream_->wait(other_->view());
+  other_.reset();
+  EXPECT_EQ(recording.end(), cudaSuccess);
+  for (std::size_t size = 2; size < 12; size += 3) free(allocate(size * kMiB, *stream_), *stream_);
+}
+
+TEST_F(PoolCapture, NothingJoinsACaptureForAFreeOfNoBytes) {
+  Recording recording(pool_->make_graph_pool(), *stream_);
+  pool_->deallocate_after(nullptr, 0, *other_, std::array{stream_->view()});
+  make_cuda_resource(0)->deallocate_after(nullptr, 0, *other_, std::array{stream_->view()});
+  EXPECT_EQ(cuda::capture_id(*other_), 0u);
+  EXPECT_EQ(recording.end(), cudaSuccess);
+}
+
+TEST_F(PoolCapture, WhatIsFreedInAnInvalidatedCaptureServesAgain) {
+  void* eager = allocate(4 * kMiB, *other_);
+  {
+    Recording recording(pool_->make_graph_pool(), *stream_);
+    other_->wait(stream_->view());
+    void* captured = allocate(4 * kMiB, *stream_);
+    cuda::ignore(cuda::api().cudaStreamSynchronize(native(*stream_)));
+    const Stream third(Device::cuda());
+    pool_->deallocate_after(eager, 4 * kMiB, third, std::array{stream_->view()});
+    pool_->deallocate_after(captured, 4 * kMiB, *stream_, std::array{other_->view()});
+    EXPECT_NE(recording.end(), cudaSuccess);
+  }
+  EXPECT_EQ(pool_->stats().allocated_bytes.current, 0u);
+  pool_->trim();
+  EXPECT_EQ(reserved(), 0u);
+}
+
+TEST_F(PoolCapture, WhatAnEndedStreamQueuedComesBeforeReuseAfterACapture) {
+  pool_->set_limit_bytes(6 * kMiB);
+  const auto pinned = make_pinned_resource();
+  const Stream host(Device::cpu());
+  auto* copied = static_cast<unsigned char*>(pinned->allocate(4 * kMiB, host));
+  int overwritten = 0;
+  for (int i = 0; i < 50; ++i) {
+    std::optional<Stream> ended(Device::cuda());
+    std::optional<Stream> next;
+    void* block = allocate(4 * kMiB, *ended);
+    clear(*ended, block, 4 * kMiB);
+    {
+      Recording recording(pool_->make_graph_pool(), *stream_);
+      for (int k = 0; k < 3; ++k) cuda::copy_bytes(*ended, copied, block, 4 * kMiB);
+      pool_->deallocate_after(block, 4 * kMiB, *ended, std::array{stream_->view()});
+      ended.reset();
+      next.emplace(Device::cuda());  // which the pool must not take for the ended one
+      free(allocate(kMiB, *next), *next);
+      EXPECT_EQ(recording.end(), cudaSuccess);
+    }
+    stream_->synchronize();
+    void* again = allocate(4 * kMiB, *next);
+    BURIN_CUDA("test", cudaMemsetAsync, again, 7, 4 * kMiB, native(*next));
+    next->synchronize();
+    synchronize(Device::cuda());
+    overwritten += copied[0] != 0;
+    free(again, *next);
+    pool_->trim();
+  }
+  EXPECT_EQ(overwritten, 0);
+  pinned->deallocate(copied, 4 * kMiB, host);
+}
+
+TEST_F(PoolCapture, ABlockWhoseEventsCannotBeRecordedIsWaitedForInTheEnd) {
+  if (!fake()) GTEST_SKIP() << "calls fail on demand on the fake device only";
+  for (const char* call : {"cudaEventRecord", "cudaEventCreateWithFlags"}) {
+    void* block = allocate(4 * kMiB, *other_);
+    {
+      const auto route = std::make_unique<CaptureRoute>(pool_->make_graph_pool());
+      BURIN_CUDA("capture", cudaStreamBeginCapture, native(*stream_), cudaStreamCaptureModeThreadLocal);
+      route->bind(cuda::capture_id(*stream_));
+      pool_->deallocate_after(block, 4 * kMiB, *other_, std::array{stream_->view()});
+      cudaGraph_t graph = nullptr;
+      BURIN_CUDA("capture", cudaStreamEndCapture, native(*stream_), &graph);
+      cuda::ignore(cuda::api().cudaGraphDestroy(graph));
+      clear(*stream_, block, 4 * kMiB);
+      fake()->fail_call(1, cudaErrorInvalidValue, false, call);
+    }
+    EXPECT_TRUE(fake()->has_failed());
+    fake()->fail_call(0, cudaSuccess);
+    pool_ = std::make_shared<CachingPool>(Device::cuda());
+    synchronize(Device::cuda());  // what the pool did not wait for is a violation
+  }
+}
+
+TEST_F(PoolCapture, WrappedMemoryIsGivenBackBesideAndAfterACapture) {
+  void* data = allocate(kMiB, *other_);
+  int given_back = 0;
+  const auto wrap = [&](StreamView user) {
+    Buffer::wrap(data, kMiB, Device::cuda(), [&](void*) { ++given_back; })->record_use(user);
+  };
+  {
+    clear(*other_, data, kMiB);
+    Recording recording(pool_->make_graph_pool(), *stream_);
+    wrap(*other_);
+    wrap(*stream_);
+    clear(*stream_, data, kMiB);
+    EXPECT_EQ(recording.end(), cudaSuccess) << "an event was asked for";
+  }
+  other_->synchronize();
+  EXPECT_EQ(given_back, 1);
+  for (int i = 0; i < 2; ++i) stream_->synchronize();  // the first records the event
+  EXPECT_EQ(given_back, 2);
+  clear(*other_, data, kMiB);
+  wrap(*other_);
+  free(data, *other_);
+  Recording recording(pool_->make_graph_pool(), *stream_);
+  other_.reset();  // waits
+  EXPECT_EQ(given_back, 3);
+  EXPECT_EQ(recording.end(), cudaSuccess);
+}
+
+TEST_F(PoolCapture, OtherPoolsAreTrimmedBesideACapture) {
+  CachingPool other(Device::cuda());
+  void* first = other.allocate(4 * kMiB, *stream_);
+  void* second = other.allocate(4 * kMiB, *other_);
+  other.deallocate(first, 0, *stream_);
+  other.deallocate(second, 0, *other_);
+  {
+    Recording recording(pool_->make_graph_pool(), *stream_);
+    EXPECT_EQ(other.trim(), 4 * kMiB) << "what the captured stream may use stays";
+    EXPECT_EQ(recording.end(), cudaSuccess);
+  }
+  EXPECT_EQ(other.trim(), 4 * kMiB);
+}
+
+TEST_F(PoolCapture, AUsedPoolIsRecordedToBesideAnotherCaptureOfTheThread) {
+  const GraphPool used = pool_->make_graph_pool();
+  void* data = nullptr;
+  {
+    Recording recording(used, *stream_);
+    data = allocate(4 * kMiB, *stream_);
+    EXPECT_EQ(recording.end(), cudaSuccess);
+  }
+  clear(*stream_, data, 4 * kMiB);
+  free(data, *stream_);
+  Recording outer(pool_->make_graph_pool(), *other_);
+  Recording inner(used, *stream_);
+  EXPECT_EQ(inner.end(), cudaSuccess);
+  EXPECT_EQ(outer.end(), cudaSuccess);
+}
+
+TEST_F(PoolCapture, CapturesThatThePoolKnowsNothingOfLeaveItUsable) {
+  void* data = allocate(4 * kMiB, *other_);
+  BURIN_CUDA("capture", cudaStreamBeginCapture, native(*stream_), cudaStreamCaptureModeThreadLocal);
+  clear(*stream_, data, 4 * kMiB);
+  pool_->deallocate_after(data, 4 * kMiB, *other_, std::array{stream_->view()});
+  free(allocate(8 * kMiB, *other_), *other_);
+  cudaGraph_t graph = nullptr;
+  BURIN_CUDA("capture", cudaStreamEndCapture, native(*stream_), &graph);
+  cuda::ignore(cuda::api().cudaGraphDestroy(graph));
+  for (std::size_t size = 4; size < 16; size += 3) free(allocate(size * kMiB, *other_), *other_);
+  pool_->trim();
+  EXPECT_EQ(reserved(), 0u);
 }
 
 TEST_F(PoolCapture, G14_FailedCapturesLeaveNothing) {

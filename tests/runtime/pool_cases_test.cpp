@@ -9,6 +9,7 @@
 #include <support/cuda_fixture.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -210,6 +211,55 @@ TEST_F(PoolCases, SnapshotsAndTimelinesNameTheScope) {
   EXPECT_EQ(pool->timeline()[1].scope, "net.conv1");
   EXPECT_EQ(pool->timeline()[1].allocated_bytes, 4096u);
   EXPECT_EQ(pool->timeline()[1].reserved_bytes, 2 * kMiB);
+  EXPECT_EQ(pool->timeline()[2].allocated_bytes, 0u);
+}
+
+TEST_F(PoolCases, ThreadsShareANewStreamWhoseIdFallsWhereAnEndedOneWas) {
+  const auto pool = make_pool();
+  for (int round = 0; round < 200; ++round) {
+    const Stream stream(Device::cuda());
+    for (int i = 0; i < 63; ++i) const Stream other(Device::cpu());
+    std::atomic<int> ready{0};
+    const auto work = [&] {
+      for (++ready; ready < 2;) {
+      }
+      for (int i = 0; i < 3; ++i) pool->deallocate(pool->allocate(256, stream), 0, stream);
+    };
+    std::thread first(work);
+    std::thread second(work);
+    first.join();
+    second.join();
+  }
+}
+
+TEST_F(PoolCases, PoolsGraphPoolsAndStreamsEndAtOnce) {
+  for (int round = 0; round < 100; ++round) {
+    auto pool = make_pool();
+    GraphPool graph_pool = pool->make_graph_pool();
+    std::optional<Stream> one(Device::cuda());
+    std::optional<Stream> two(Device::cuda());
+    for (const Stream* stream : {&*one, &*two}) {
+      void* data = pool->allocate(kMiB, *stream);
+      BURIN_CUDA("test", cudaMemsetAsync, data, 0, kMiB,
+                 static_cast<cudaStream_t>(stream->view().native_handle()));
+      pool->deallocate(data, 0, *stream);
+    }
+    std::array threads{std::thread([&] { one.reset(); }), std::thread([&] { pool.reset(); }),
+                       std::thread([&] { two.reset(); }), std::thread([&] { graph_pool = {}; })};
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(PlainPoolCases, ASegmentWhoseWaitFailsIsGivenBack) {
+  FakeCuda fake;
+  {
+    CachingPool pool(make_cuda_resource(0));
+    const Stream stream(Device::cuda());
+    fake.fail_call(1, cudaErrorInvalidValue, false, "cudaStreamSynchronize");
+    EXPECT_THROW(pool.allocate(kMiB, stream), CudaError);
+    fake.fail_call(0, cudaSuccess);
+  }
+  EXPECT_EQ(fake.live(), FakeCuda::Live());
 }
 
 TEST(PlainPoolCases, ADeviceWithoutVirtualMemoryIsServedByPlainSegments) {
