@@ -71,8 +71,8 @@ struct Queue {
   const StreamState* stream_state = nullptr;
   std::weak_ptr<StreamState> owner;
   Device device;
-  bool idle_at_end = false;  // the stream ended within a capture, and left nothing that runs
   bool ended = false;        // the stream is gone, and `last` was recorded on it
+  bool idle_at_end = false;  // it has no `last`, and left nothing that runs outside a capture
   std::optional<Event> last;
 
   SpinLock lock;

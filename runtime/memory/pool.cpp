@@ -332,8 +332,8 @@ bool Pool::order_after(Queue& from, Queue& to, std::uint64_t capture) {
   if (from.stream_id.load(std::memory_order_relaxed) == 0) return true;
   if (capture == cuda::kInvalidCapture) return false;
   if (from.ended) {
-    if (capture != 0 || !from.last) return false;
-    to.stream.wait(*from.last);
+    if (capture != 0 || !(from.last || from.idle_at_end)) return false;
+    if (from.last) to.stream.wait(*from.last);
     return true;
   }
   if (capture_of(from.stream) != capture) return false;

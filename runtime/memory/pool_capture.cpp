@@ -128,6 +128,7 @@ void Pool::settle_deferred(std::vector<Deferred>& settled) noexcept {
 }
 
 void Pool::stream_ending(StreamView stream) noexcept {
+  [[maybe_unused]] const BesideCapture beside;
   const std::lock_guard lock(mutex_);
   for (Heap& heap : heaps_) {
     Queue* queue = heap.find_queue(stream.id());
@@ -142,7 +143,16 @@ void Pool::stream_ending(StreamView stream) noexcept {
         last.record(stream);
         queue->last = std::move(last);
       }
-    } catch (...) {  // without `last` nobody takes the blocks over
+    } catch (...) {  // no event: it is waited for now, or nobody takes the blocks over
+      try {
+        if (capture_of(stream) == 0) {
+          if constexpr (kHasCuda)
+            if (stream.device().is_cuda())
+              cuda::synchronize_stream(stream.device().index, stream.native_handle());
+          queue->idle_at_end = true;
+        }
+      } catch (...) {
+      }
     }
     queue->ended = true;
     queue->stream = {};

@@ -124,6 +124,27 @@ TEST_F(PoolCases, K4_WhatEndedStreamsFreedIsReused) {
   for (void* data : again) pool->deallocate(data, 0, stream);
 }
 
+TEST_F(PoolCases, WhatAStreamFreedIsReusedEvenIfItsEndCannotBeMarked) {
+  if (!fake()) GTEST_SKIP() << "calls fail on demand on the fake device only";
+  for (const char* call : {"cudaEventCreateWithFlags", "cudaEventRecord"}) {
+    const auto pool = make_pool({.limit_bytes = 4 * kMiB});
+    std::optional<Stream> ended(Device::cuda());
+    void* data = pool->allocate(4 * kMiB, *ended);
+    BURIN_CUDA("test", cudaMemsetAsync, data, 0, 4 * kMiB,
+               static_cast<cudaStream_t>(ended->view().native_handle()));
+    pool->deallocate(data, 0, *ended);
+    fake()->fail_call(1, cudaErrorInvalidValue, false, call);
+    ended.reset();
+    EXPECT_TRUE(fake()->has_failed());
+    fake()->fail_call(0, cudaSuccess);
+    EXPECT_EQ(fake()->pending(), 0u) << "it is waited for";
+    const Stream next(Device::cuda());
+    EXPECT_EQ(pool->allocate(4 * kMiB, next), data);
+    pool->deallocate(data, 0, next);
+    EXPECT_EQ(pool->trim(), 4 * kMiB);
+  }
+}
+
 TEST_F(PoolCases, K6_TwoDevicesInOneThread) {
   if (cuda_availability().count < 2) GTEST_SKIP() << "one device";
   std::optional<CachingPool> pools[2];
