@@ -36,6 +36,7 @@ struct CudaApi {
   decltype(&::cudaEventCreateWithFlags) cudaEventCreateWithFlags;
   decltype(&::cudaEventDestroy) cudaEventDestroy;
   decltype(&::cudaEventRecord) cudaEventRecord;
+  decltype(&::cudaEventRecordWithFlags) cudaEventRecordWithFlags;
   decltype(&::cudaEventQuery) cudaEventQuery;
   decltype(&::cudaEventSynchronize) cudaEventSynchronize;
   decltype(&::cudaEventElapsedTime) cudaEventElapsedTime;
@@ -53,8 +54,24 @@ struct CudaApi {
   cudaError_t (*cudaStreamGetCaptureInfo)(cudaStream_t, cudaStreamCaptureStatus*, unsigned long long* id,
                                           cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**,
                                           std::size_t*);
+  decltype(&::cudaStreamUpdateCaptureDependencies) cudaStreamUpdateCaptureDependencies;
   decltype(&::cudaThreadExchangeStreamCaptureMode) cudaThreadExchangeStreamCaptureMode;
   decltype(&::cudaGraphDestroy) cudaGraphDestroy;
+  decltype(&::cudaGraphCreate) cudaGraphCreate;
+  decltype(&::cudaGraphClone) cudaGraphClone;
+  decltype(&::cudaGraphAddChildGraphNode) cudaGraphAddChildGraphNode;
+  decltype(&::cudaGraphGetNodes) cudaGraphGetNodes;
+  decltype(&::cudaGraphGetEdges) cudaGraphGetEdges;
+  decltype(&::cudaGraphNodeGetType) cudaGraphNodeGetType;
+  decltype(&::cudaGraphKernelNodeGetParams) cudaGraphKernelNodeGetParams;
+  decltype(&::cudaGraphMemcpyNodeGetParams) cudaGraphMemcpyNodeGetParams;
+  decltype(&::cudaGraphMemsetNodeGetParams) cudaGraphMemsetNodeGetParams;
+  decltype(&::cudaGraphDebugDotPrint) cudaGraphDebugDotPrint;
+  cudaError_t (*cudaGraphInstantiate)(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags);
+  decltype(&::cudaGraphExecDestroy) cudaGraphExecDestroy;
+  decltype(&::cudaGraphExecKernelNodeSetParams) cudaGraphExecKernelNodeSetParams;
+  decltype(&::cudaGraphUpload) cudaGraphUpload;
+  decltype(&::cudaGraphLaunch) cudaGraphLaunch;
   cudaError_t (*cuMemGetAllocationGranularity)(std::size_t*, const CUmemAllocationProp*,
                                                CUmemAllocationGranularity_flags);
   cudaError_t (*cuMemAddressReserve)(CUdeviceptr*, std::size_t bytes, std::size_t alignment, CUdeviceptr hint,

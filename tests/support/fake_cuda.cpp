@@ -131,6 +131,8 @@ FakeCuda::FakeCuda(const FakeCudaOptions& options)
   add_fake_memory(table_);
   add_fake_virtual_memory(table_);
   add_fake_capture(table_);
+  add_fake_graph(table_);
+  add_fake_graph_exec(table_);
   scope_ = std::make_unique<cuda::ScopedCudaApi>(table_);
 }
 
@@ -148,7 +150,7 @@ FakeCuda::Live FakeCuda::live() const {
   const std::lock_guard lock(state_->mutex);
   Live live{.streams = state_->streams.size(),
             .events = state_->events.size(),
-            .graphs = state_->graphs.size(),
+            .graphs = state_->graphs.size() + state_->execs.size(),
             .device_bytes = 0,
             .pinned_bytes = state_->pinned_bytes,
             .reserved_address_bytes = 0,
@@ -175,7 +177,7 @@ void FakeCuda::set_kernel(const void* address, std::vector<std::size_t> argument
 }
 
 bool FakeCuda::touch(const void* data, std::size_t bytes) {
-  std::string complaint = state_->complaint(data, bytes, state_->serial);
+  std::string complaint = state_->complaint(data, bytes, state_->running_serial);
   if (complaint.empty()) return true;
   state_->violation("kernel: " + std::move(complaint));
   return false;

@@ -10,18 +10,14 @@
 namespace burin::test {
 namespace {
 
-/// Whether every node comes before something in `tips`, or is there.
+/// Whether every node that must be joined comes before something in `tips`, or is there.
 bool all_joined(const FakeGraph& graph, const std::vector<FakeNode*>& tips) {
   std::unordered_set<const FakeNode*> joined(tips.begin(), tips.end());
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    if (!joined.contains(&*node)) return false;
+    if (!joined.contains(&*node) && !node->may_stay_open) return false;
     joined.insert(node->dependencies.begin(), node->dependencies.end());
   }
   return true;
-}
-
-cudaGraph_t handle_of(const FakeGraph* graph) {
-  return reinterpret_cast<cudaGraph_t>(const_cast<FakeGraph*>(graph));
 }
 
 cudaError_t begin(FakeState& state, FakeStream& stream, cudaStreamCaptureMode mode) {
@@ -59,7 +55,28 @@ cudaError_t end(FakeState& state, FakeStream& stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 
+cudaError_t update_dependencies(FakeState& state, FakeStream& stream, const cudaGraphNode_t* nodes,
+                                std::size_t count, unsigned flags) {
+  if (!stream.capture) return cudaErrorIllegalState;
+  if (stream.capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (flags > cudaStreamSetCaptureDependencies || (count > 0 && !nodes)) return cudaErrorInvalidValue;
+  std::vector<FakeNode*> tips;
+  if (flags == cudaStreamAddCaptureDependencies) tips = stream.tips;
+  for (std::size_t i = 0; i < count; ++i) {
+    FakeNode* node = state.find_node(nodes[i], "cudaStreamUpdateCaptureDependencies");
+    if (!node) return cudaErrorInvalidValue;
+    if (std::find(tips.begin(), tips.end(), node) == tips.end()) tips.push_back(node);
+  }
+  for (FakeNode* node : stream.tips) node->may_stay_open = true;
+  stream.tips = std::move(tips);
+  return cudaSuccess;
+}
+
 }  // namespace
+
+void FakeState::capture_node(FakeStream& stream, FakeWork work) {
+  stream.tips = {&add_node(*stream.capture->graph, std::move(work), std::move(stream.tips))};
+}
 
 cudaError_t FakeState::unsafe_call() {
   const cudaStreamCaptureMode mode = thread().mode;
@@ -125,8 +142,7 @@ void add_fake_capture(cuda::CudaApi& table) {
                                        : cudaStreamCaptureStatusActive;
           if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
           stream->tip_handles.clear();
-          for (FakeNode* tip : stream->tips)
-            stream->tip_handles.push_back(reinterpret_cast<cudaGraphNode_t>(tip));
+          for (FakeNode* tip : stream->tips) stream->tip_handles.push_back(handle_of(tip));
           if (id) *id = capture->id;
           if (graph) *graph = handle_of(capture->graph.get());
           if (dependencies) *dependencies = stream->tip_handles.data();
@@ -135,22 +151,20 @@ void add_fake_capture(cuda::CudaApi& table) {
           return cudaSuccess;
         });
       };
+  table.cudaStreamUpdateCaptureDependencies = [](cudaStream_t handle, cudaGraphNode_t* nodes,
+                                                 const cudaGraphEdgeData*, std::size_t count,
+                                                 unsigned flags) {
+    return fake_call("cudaStreamUpdateCaptureDependencies", [&](FakeState& state, FakeThread&) {
+      const auto stream = state.find_stream(handle, "cudaStreamUpdateCaptureDependencies");
+      return stream ? update_dependencies(state, *stream, nodes, count, flags)
+                    : cudaErrorInvalidResourceHandle;
+    });
+  };
   table.cudaThreadExchangeStreamCaptureMode = [](cudaStreamCaptureMode* mode) {
     return fake_call("cudaThreadExchangeStreamCaptureMode", [&](FakeState&, FakeThread& thread) {
       std::swap(*mode, thread.mode);
       return cudaSuccess;
     });
-  };
-  table.cudaGraphDestroy = [](cudaGraph_t graph) {
-    return fake_call(
-        "cudaGraphDestroy",
-        [&](FakeState& state, FakeThread&) {
-          if (state.graphs.erase(graph) == 1) return cudaSuccess;
-          state.violation(fmt::format("cudaGraphDestroy: graph {} was destroyed or never made",
-                                      static_cast<void*>(graph)));
-          return cudaErrorInvalidValue;
-        },
-        FakeCall::release);
   };
 }
 

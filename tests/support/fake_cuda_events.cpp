@@ -37,6 +37,16 @@ cudaError_t record(FakeState& state, FakeEvent& event, const std::shared_ptr<Fak
   return cudaSuccess;
 }
 
+/// In a capture, a node that records the event at each launch of the graph.
+cudaError_t record_external(FakeState& state, FakeEvent& event, const std::shared_ptr<FakeStream>& stream) {
+  if (!stream->capture) return cudaErrorInvalidValue;
+  if (event.device != stream->device) return cudaErrorInvalidResourceHandle;
+  FakeWork work;
+  work.kind = FakeWork::Kind::record;
+  work.event = event.weak_from_this();
+  return state.submit(stream, std::move(work));
+}
+
 cudaError_t wait_in_capture(FakeStream& stream, const FakeEvent& event) {
   FakeCapture& capture = *stream.capture;
   if (event.capture == stream.capture) {
@@ -95,7 +105,7 @@ void add_fake_events(cuda::CudaApi& table) {
     return fake_call("cudaEventCreateWithFlags", [&](FakeState& state, FakeThread& thread) {
       if (!out || (flags & ~static_cast<unsigned>(cudaEventBlockingSync | cudaEventDisableTiming)) != 0)
         return cudaErrorInvalidValue;
-      auto event = std::make_unique<FakeEvent>();
+      auto event = std::make_shared<FakeEvent>();
       event->device = thread.device;
       event->timing = (flags & cudaEventDisableTiming) == 0;
       const std::uintptr_t handle = state.new_handle();
@@ -120,6 +130,16 @@ void add_fake_events(cuda::CudaApi& table) {
       FakeEvent* event = state.find_event(event_handle, "cudaEventRecord");
       const auto stream = state.find_stream(stream_handle, "cudaEventRecord");
       return event && stream ? record(state, *event, stream) : cudaErrorInvalidResourceHandle;
+    });
+  };
+  table.cudaEventRecordWithFlags = [](cudaEvent_t event_handle, cudaStream_t stream_handle, unsigned flags) {
+    return fake_call("cudaEventRecordWithFlags", [&](FakeState& state, FakeThread&) {
+      FakeEvent* event = state.find_event(event_handle, "cudaEventRecordWithFlags");
+      const auto stream = state.find_stream(stream_handle, "cudaEventRecordWithFlags");
+      if (!event || !stream) return cudaErrorInvalidResourceHandle;
+      if (flags == cudaEventRecordDefault) return record(state, *event, stream);
+      return flags == cudaEventRecordExternal ? record_external(state, *event, stream)
+                                              : cudaErrorInvalidValue;
     });
   };
   table.cudaStreamWaitEvent = [](cudaStream_t stream_handle, cudaEvent_t event_handle, unsigned flags) {

@@ -15,10 +15,20 @@ namespace burin::test {
 
 struct FakeStream;
 struct FakeCapture;
+struct FakeEvent;
+struct FakeGraph;
+
+/// A launch of a kernel that set_kernel made known.
+struct FakeKernelCall {
+  const void* address = nullptr;
+  cudaLaunchConfig_t config = {};
+  std::vector<std::vector<std::byte>> arguments;
+  std::vector<void*> pointers;  // to them
+};
 
 /// What a queue or a node of a graph holds.
 struct FakeWork {
-  enum class Kind : std::uint8_t { copy, fill, kernel };
+  enum class Kind : std::uint8_t { copy, fill, kernel, record, graph };
   Kind kind = Kind::kernel;
   std::byte* dst = nullptr;
   const std::byte* src = nullptr;
@@ -27,11 +37,18 @@ struct FakeWork {
   std::vector<std::byte> staged = {};  // what src held at the call, if it was pageable
   std::function<void()> body = {};     // of kernel
   std::vector<FakeAccess> accesses = {};
+  std::shared_ptr<FakeKernelCall> call = {};  // of a registered kernel
+  std::weak_ptr<FakeEvent> event = {};        // of record: an external event
+  std::shared_ptr<const FakeGraph> child = {};
 };
 
 struct FakeNode {
-  FakeWork work;
+  std::shared_ptr<const FakeWork> work;
   std::vector<FakeNode*> dependencies;
+  std::uint64_t serial = 0;  // FakeState::serial when the work was given
+  std::uint64_t id = 0;
+  std::uint64_t origin = 0;    // in a copy: id of the node that it was copied from
+  bool may_stay_open = false;  // its capture may end without a join
 };
 struct FakeGraph {
   std::deque<FakeNode> nodes;  // in an order that respects dependencies
@@ -51,7 +68,25 @@ struct FakeQueuedWork {
   std::shared_ptr<const FakeWork> work;
   std::uint64_t serial = 0;  // FakeState::serial at the call
 };
-using FakeOperation = std::variant<FakePosition, std::shared_ptr<FakeRecord>, FakeQueuedWork>;
+
+/// A launch of a graph: child graphs are part of it, and its nodes are taken one at a time.
+struct FakeGraphRun {
+  struct Step {
+    FakeQueuedWork queued;               // none where child graphs end
+    std::vector<std::size_t> followers;  // steps that depend on this one
+    std::size_t waits = 0;               // for so many that have not run
+    std::shared_ptr<FakeRecord> record;  // of an external event
+  };
+  std::vector<Step> steps;
+  std::vector<std::size_t> ready;
+};
+using FakeOperation =
+    std::variant<FakePosition, std::shared_ptr<FakeRecord>, FakeQueuedWork, std::shared_ptr<FakeGraphRun>>;
+
+struct FakeExec {
+  std::shared_ptr<FakeGraph> graph;  // a copy
+  FakePosition last;                 // the end of the last launch, if there was one
+};
 
 struct FakeStream {
   int device = 0;
@@ -65,10 +100,11 @@ struct FakeStream {
   std::shared_ptr<FakeCapture> capture;      // that it takes part in
   std::vector<FakeNode*> tips;               // what its next node depends on
   std::vector<cudaGraphNode_t> tip_handles;  // what cudaStreamGetCaptureInfo has lent
+  std::shared_ptr<FakeStream> runner;  // of a position within a graph: the stream that it was launched on
 };
 inline bool FakePosition::reached() const { return stream->finished >= sequence; }
 
-struct FakeEvent {
+struct FakeEvent : std::enable_shared_from_this<FakeEvent> {
   int device = 0;
   bool timing = true;
   std::shared_ptr<FakeRecord> record;    // the last, if outside a capture
@@ -139,8 +175,13 @@ struct FakeState {
 
   // Work (fake_cuda_work.cpp).
   void run(const FakeQueuedWork& queued);
+  /// Why the stream takes no work now.
+  cudaError_t refuse_work(const FakeStream& stream);
   /// Queues work, or captures it.
   cudaError_t submit(const std::shared_ptr<FakeStream>& stream, FakeWork work);
+  /// The work of a registered kernel, with copies of its arguments.
+  cudaError_t make_kernel_work(const void* address, const cudaLaunchConfig_t& config, void** arguments,
+                               FakeWork& work) const;
 
   // Memory (fake_cuda_memory.cpp).
   FakeMemory kind_of(const void* data) const;
@@ -159,6 +200,15 @@ struct FakeState {
   /// For a call that uses the legacy stream.
   cudaError_t implicit_use(const FakeStream& stream, bool invalidates);
   void end_capture(FakeCapture& capture);
+  void capture_node(FakeStream& stream, FakeWork work);
+
+  // Graphs (fake_cuda_graph.cpp and fake_cuda_graph_exec.cpp).
+  FakeNode& add_node(FakeGraph& graph, FakeWork work, std::vector<FakeNode*> dependencies);
+  std::shared_ptr<FakeGraph> copy_graph(const FakeGraph& graph);
+  std::shared_ptr<FakeGraph> find_graph(cudaGraph_t graph, const char* function);
+  FakeNode* find_node(cudaGraphNode_t node, const char* function);
+  /// Runs one node. Whether there are more.
+  bool run_node(FakeGraphRun& graph);
 
   static FakeState*& in_force();
 
@@ -181,7 +231,7 @@ struct FakeState {
   std::uintptr_t next_handle = 0x1000;
   std::vector<std::uintptr_t> free_handles;
   std::unordered_map<std::uintptr_t, std::shared_ptr<FakeStream>> streams;
-  std::unordered_map<std::uintptr_t, std::unique_ptr<FakeEvent>> events;
+  std::unordered_map<std::uintptr_t, std::shared_ptr<FakeEvent>> events;
   std::vector<std::shared_ptr<FakeStream>> legacy;  // of each device
   std::size_t blocking_streams = 0;
   std::vector<std::shared_ptr<FakeStream>> busy;  // those with something queued
@@ -195,6 +245,7 @@ struct FakeState {
   std::unordered_map<const void*, KernelEntry> kernels;
 
   std::uint64_t serial = 0;
+  std::uint64_t running_serial = 0;                        // of the work that runs
   std::map<std::uintptr_t, FakeRange> ranges;              // by first address: what exists
   std::map<std::uintptr_t, FakeReservation> reservations;  // of cuMemAddressReserve
   std::vector<std::size_t> used_bytes;                     // of each device
@@ -209,6 +260,8 @@ struct FakeState {
   unsigned long long next_capture = 1;
   std::vector<std::shared_ptr<FakeCapture>> captures;  // that have not ended
   std::unordered_map<cudaGraph_t, std::shared_ptr<FakeGraph>> graphs;
+  std::unordered_map<std::uintptr_t, FakeExec> execs;
+  std::uint64_t next_node = 1;
 
   std::uintptr_t new_handle();
   void recycle(std::uintptr_t handle);
@@ -237,5 +290,14 @@ void add_fake_work(cuda::CudaApi& table);
 void add_fake_memory(cuda::CudaApi& table);
 void add_fake_virtual_memory(cuda::CudaApi& table);
 void add_fake_capture(cuda::CudaApi& table);
+void add_fake_graph(cuda::CudaApi& table);
+void add_fake_graph_exec(cuda::CudaApi& table);
+
+inline cudaGraph_t handle_of(const FakeGraph* graph) {
+  return reinterpret_cast<cudaGraph_t>(const_cast<FakeGraph*>(graph));
+}
+inline cudaGraphNode_t handle_of(const FakeNode* node) {
+  return reinterpret_cast<cudaGraphNode_t>(const_cast<FakeNode*>(node));
+}
 
 }  // namespace burin::test

@@ -12,22 +12,26 @@ namespace {
 constexpr std::size_t kMostPending = 4096;
 constexpr double kOperationMs = 0.001;
 
+FakeStream& runner_of(FakeStream& stream) { return stream.runner ? *stream.runner : stream; }
+
 /// The stream to run so that `stream` gets on: itself, or one that its first operation waits for.
 FakeStream& unblocked(FakeStream& stream) {
-  FakeStream* at = &stream;
+  FakeStream* at = &runner_of(stream);
   while (const auto* wait = std::get_if<FakePosition>(&at->queue.front())) {
     if (wait->reached()) break;
-    at = wait->stream.get();
+    at = &runner_of(*wait->stream);
   }
   return *at;
 }
 
 void run_first(FakeState& state, FakeStream& stream) {
+  state.clock_ms += kOperationMs;
+  const auto* graph = std::get_if<std::shared_ptr<FakeGraphRun>>(&stream.queue.front());
+  if (graph && state.run_node(**graph)) return;
   const FakeOperation operation = std::move(stream.queue.front());
   stream.queue.pop_front();
   ++stream.finished;
   --state.pending;
-  state.clock_ms += kOperationMs;
   std::shared_ptr<FakeStream> keep;  // it may be destroyed already, and this its last operation
   if (stream.queue.empty()) {
     keep = std::move(state.busy[stream.busy_index]);

@@ -14,7 +14,9 @@ namespace {
 /// What the work uses of the device's and of page-locked memory.
 std::vector<FakeAccess> accesses_of(const FakeWork& work) {
   switch (work.kind) {
-    case FakeWork::Kind::kernel: return work.accesses;
+    case FakeWork::Kind::kernel:
+    case FakeWork::Kind::record:
+    case FakeWork::Kind::graph: return work.accesses;
     case FakeWork::Kind::fill: return {{work.dst, work.bytes}};
     case FakeWork::Kind::copy:
       if (!work.staged.empty()) return {{work.dst, work.bytes}};
@@ -37,6 +39,9 @@ void execute(const FakeWork& work) {
     case FakeWork::Kind::fill: std::memset(work.dst, work.value, work.bytes); break;
     case FakeWork::Kind::copy:
       std::memmove(work.dst, work.staged.empty() ? work.src : work.staged.data(), work.bytes);
+      break;
+    case FakeWork::Kind::record:
+    case FakeWork::Kind::graph: break;  // the launch of the graph does them
   }
 }
 
@@ -62,39 +67,47 @@ cudaError_t launch_registered(FakeState& state, FakeThread& thread, const cudaLa
                               const void* address, void** arguments) {
   const auto stream = state.find_stream(config.stream, "cudaLaunchKernelExC");
   if (!stream || (!stream->legacy && stream->device != thread.device)) return cudaErrorInvalidResourceHandle;
-  const auto kernel = state.kernels.find(address);
-  if (kernel == state.kernels.end()) return cudaErrorInvalidDeviceFunction;
-  const std::vector<std::size_t>& sizes = kernel->second.argument_bytes;
-  std::vector<std::vector<std::byte>> copies;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const auto* bytes = static_cast<const std::byte*>(arguments[i]);
-    copies.emplace_back(bytes, bytes + sizes[i]);
-  }
-  cudaLaunchConfig_t kept = config;
-  kept.attrs = nullptr;  // theirs ends with the call
-  kept.numAttrs = 0;
   FakeWork work;
-  work.body = [body = kernel->second.body, kept, copies]() mutable {
-    std::vector<void*> pointers;
-    for (std::vector<std::byte>& copy : copies) pointers.push_back(copy.data());
-    body(kept, pointers.data());
-  };
+  if (const cudaError_t code = state.make_kernel_work(address, config, arguments, work); code != cudaSuccess)
+    return code;
   return state.submit(stream, std::move(work));
 }
 
 }  // namespace
 
+cudaError_t FakeState::make_kernel_work(const void* address, const cudaLaunchConfig_t& config,
+                                        void** arguments, FakeWork& work) const {
+  const auto kernel = kernels.find(address);
+  if (kernel == kernels.end()) return cudaErrorInvalidDeviceFunction;
+  const auto call = std::make_shared<FakeKernelCall>();
+  call->address = address;
+  call->config = config;
+  call->config.attrs = nullptr;  // theirs ends with the call
+  call->config.numAttrs = 0;
+  const std::vector<std::size_t>& sizes = kernel->second.argument_bytes;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto* bytes = static_cast<const std::byte*>(arguments[i]);
+    call->arguments.emplace_back(bytes, bytes + sizes[i]);
+  }
+  for (std::vector<std::byte>& argument : call->arguments) call->pointers.push_back(argument.data());
+  work.call = call;
+  work.body = [body = kernel->second.body, call] { body(call->config, call->pointers.data()); };
+  return cudaSuccess;
+}
+
+cudaError_t FakeState::refuse_work(const FakeStream& stream) {
+  if (const cudaError_t code = implicit_use(stream, true); code != cudaSuccess) return code;
+  return stream.capture && stream.capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+}
+
 cudaError_t FakeState::submit(const std::shared_ptr<FakeStream>& stream, FakeWork work) {
-  if (const cudaError_t code = implicit_use(*stream, true); code != cudaSuccess) return code;
-  if (stream->capture && stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
+  if (const cudaError_t code = refuse_work(*stream); code != cudaSuccess) return code;
   if (const std::string complaint = complaint_of(*this, work, serial); !complaint.empty()) {
     violation("at the call: " + complaint);
     return cudaErrorInvalidValue;
   }
   if (stream->capture) {
-    std::deque<FakeNode>& nodes = stream->capture->graph->nodes;
-    nodes.push_back({std::move(work), std::move(stream->tips)});
-    stream->tips = {&nodes.back()};
+    capture_node(*stream, std::move(work));
     return cudaSuccess;
   }
   push(stream, FakeQueuedWork{std::make_shared<const FakeWork>(std::move(work)), serial});
@@ -107,6 +120,7 @@ void FakeState::run(const FakeQueuedWork& queued) {
     lost = cudaErrorIllegalAddress;
     return;
   }
+  running_serial = queued.serial;
   execute(*queued.work);
 }
 
