@@ -42,8 +42,10 @@ struct FakeAccess {
 /// asks about something else, and when more than some thousands of operations are pending: never in an order
 /// that streams and events forbid, and otherwise in one drawn from the seed.
 ///
+/// The launch of a graph is one such operation, whose nodes run one at a time, between work of other streams.
+///
 /// What CUDA leaves undefined is a violation: the use of destroyed handles and freed memory, frees of what is
-/// not there, work that touches memory which was freed or unmapped after it was queued. After such work every
+/// not there, work that touches memory which was freed or unmapped after it was queued or captured. After such work every
 /// call returns cudaErrorIllegalAddress, as with CUDA.
 class FakeCuda {
  public:
