@@ -39,6 +39,8 @@ class BURIN_API Buffer {
 
   /// See Tensor::record_use. Thread-safe.
   void record_use(StreamView stream);
+  /// Whether a stream other than its own was recorded.
+  bool is_used_elsewhere() const noexcept { return users_.load(std::memory_order_acquire) != nullptr; }
 
  protected:
   Buffer(void* data, std::size_t bytes, Device device, MemoryKind kind)

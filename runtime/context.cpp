@@ -6,6 +6,7 @@
 #include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/plan_cache.h>
 
+#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -99,7 +100,18 @@ ThreadPool& Context::threads() {
   return *state_->options.pool;
 }
 
+void Context::warn(std::string_view message) const {
+  if (state_->options.warn) return state_->options.warn(message);
+  fmt::print(stderr, "burin: {}\n", message);
+}
+
 PlanCache& Context::plans() { return state_->plans; }
+
+int Context::library_handles() const noexcept { return state_->libraries ? state_->libraries->handles() : 0; }
+
+std::shared_ptr<MemoryResource> Context::exchange_memory(std::shared_ptr<MemoryResource> memory) noexcept {
+  return std::exchange(state_->options.memory, std::move(memory));
+}
 
 detail::Libraries& Context::libraries() {
   if (!state_->libraries) state_->libraries = std::make_unique<detail::Libraries>(state_->device, stream());

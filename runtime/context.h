@@ -7,8 +7,10 @@
 #include <burin/runtime/stream.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 namespace burin {
 
@@ -32,7 +34,8 @@ struct ContextOptions {
   std::optional<Stream> stream{};            // a stream of its own if absent
   Precision precision{};
   bool autotune = false;  // measure the candidates of each new shape once, instead of trusting heuristics
-  std::size_t plan_capacity = 512;  // plans kept, least recently used dropped first
+  std::size_t plan_capacity = 512;               // plans kept, least recently used dropped first
+  std::function<void(std::string_view)> warn{};  // takes warnings, one line each; absent: written to stderr
 };
 
 /// Everything an operator needs besides its tensors, and the first argument of each: device, stream, memory,
@@ -68,12 +71,21 @@ class BURIN_API Context {
   /// Waits until everything queued on the context's stream has finished. Throws CudaError.
   void synchronize() const { stream().synchronize(); }
 
+  /// Tells the user something that went otherwise than asked, through ContextOptions::warn.
+  void warn(std::string_view message) const;
+
   // For operators.
   /// Of the CPU, in whose order the context's host tensors are given back.
   StreamView host_stream();
   ThreadPool& threads();
   PlanCache& plans();
   detail::Libraries& libraries();
+  /// Library handles made so far.
+  int library_handles() const noexcept;
+
+  // For captures.
+  /// Later tensors come from `memory`, of the same device. Returns what it replaces.
+  std::shared_ptr<MemoryResource> exchange_memory(std::shared_ptr<MemoryResource> memory) noexcept;
 
  private:
   struct State;

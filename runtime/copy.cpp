@@ -7,6 +7,7 @@
 #include <burin/runtime/cpu/thread_pool.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/dispatch.h>
+#include <burin/runtime/op_scope.h>
 #include <burin/runtime/strided.h>
 
 #include <algorithm>
@@ -124,6 +125,7 @@ void check_moves_to(const char* op, const Context& ctx, const Tensor& x, Device 
 }  // namespace
 
 void copy(Context& ctx, Tensor& dst, const Tensor& src) {
+  const OpScope scope(ctx, "copy", {&src}, dst);
   check_copy("copy", ctx, dst, src);
   if (dst.count() == 0) return;
   if (dst.raw() == src.raw() && dst.spec() == src.spec()) return;

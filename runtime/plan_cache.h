@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <list>
 #include <memory>
@@ -66,11 +67,14 @@ class PlanCache {
     if (std::shared_ptr<const void> found = find(key.bytes()))
       return std::static_pointer_cast<const Plan>(found);
     auto plan = std::make_shared<const Plan>(make());
+    ++made_;
     insert(key.bytes(), plan);
     return plan;
   }
 
   std::size_t size() const noexcept { return entries_.size(); }
+  /// Plans made so far, those that were dropped included.
+  std::uint64_t made() const noexcept { return made_; }
   void clear() noexcept;
 
  private:
@@ -82,6 +86,7 @@ class PlanCache {
   void insert(const std::string& key, std::shared_ptr<const void> plan);
 
   std::size_t capacity_;
+  std::uint64_t made_ = 0;
   std::list<Entry> entries_;  // most recently used first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> index_;
 };

@@ -2,6 +2,7 @@
 #include <burin/runtime/config.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/cuda/unique_handle.h>
+#include <burin/runtime/op_observer.h>
 #include <burin/runtime/stream.h>
 #include <burin/runtime/stream_state.h>
 
@@ -153,13 +154,17 @@ std::shared_ptr<detail::StreamState> StreamView::share() const { return state_->
 
 bool StreamView::is_idle() const {
   if constexpr (kHasCuda)
-    if (device().is_cuda()) return cuda::is_stream_idle(device().index, native_handle());
+    if (device().is_cuda()) {
+      if (OpObserver* observer = state_->observer()) observer->host_waits("cudaStreamQuery");
+      return cuda::is_stream_idle(device().index, native_handle());
+    }
   return true;
 }
 
 void StreamView::synchronize() const {
   if constexpr (kHasCuda)
     if (device().is_cuda()) {
+      if (OpObserver* observer = state_->observer()) observer->host_waits("cudaStreamSynchronize");
       cuda::synchronize_stream(device().index, native_handle());
       state_->release_finished();
     }

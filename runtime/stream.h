@@ -40,6 +40,7 @@ class BURIN_API StreamView {
   int priority() const;
   /// Shares ownership of the stream.
   std::shared_ptr<detail::StreamState> share() const;
+  detail::StreamState& state() const { return *state_; }  // for Burin itself
 
   bool operator==(const StreamView&) const = default;
 

@@ -18,6 +18,10 @@
 #include <type_traits>
 #include <vector>
 
+namespace burin {
+class OpObserver;
+}
+
 namespace burin::detail {
 
 /// In force where a pool or a stream calls the driver or waits on its own account: that is no part of any
@@ -55,6 +59,12 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   /// Called once when the stream ends, if it lives then; adding it again changes nothing.
   void add_listener(std::weak_ptr<StreamListener> listener);
 
+  /// Who is told of the calls on this stream; null: nobody. See ObserverScope.
+  OpObserver* observer() const noexcept { return observer_.load(std::memory_order_acquire); }
+  OpObserver* exchange_observer(OpObserver* observer) noexcept {
+    return observer_.exchange(observer, std::memory_order_acq_rel);
+  }
+
   struct Scope {
     std::string path;  // of the name scopes that are open: "resnet.layer1.0.conv1"
     std::uint64_t hash = 0;
@@ -73,6 +83,7 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
     std::shared_ptr<void> memory;
   };
   const bool owned_;
+  std::atomic<OpObserver*> observer_{nullptr};
   mutable std::mutex mutex_;       // of all below
   std::deque<Retained> retained_;  // in the order queued
   std::vector<std::weak_ptr<StreamListener>> listeners_;

@@ -12,6 +12,7 @@ Tensor activation(Context& ctx, const Tensor& x, const Activation& a) {
 }
 
 void activation_into(Context& ctx, Tensor& y, const Tensor& x, const Activation& a) {
+  const OpScope scope(ctx, "activation", {&x}, y);
   ops::check_device("activation", ctx, {{"x", x}});
   ops::check_float_dtype("activation", {"x", x});
   ops::check_elementwise_output("activation", y, dense_spec(x.dtype(), x.shape(), ctx.device()), {{"x", x}});

@@ -6,7 +6,7 @@
 namespace burin {
 namespace {
 
-constexpr std::string_view kOp = "argmax";
+constexpr const char* kOp = "argmax";
 
 }
 
@@ -25,6 +25,7 @@ Shape ArgmaxParams::output_shape(const Shape& x) const {
 }
 
 void argmax_into(Context& ctx, Tensor& y, const Tensor& x, const ArgmaxParams& params) {
+  const OpScope scope(ctx, kOp, {&x}, y);
   ops::check_device(kOp, ctx, {{"x", x}});
   const Shape shape = params.output_shape(x.shape());
   ops::check_output(kOp, y, dense_spec(DType::i64, shape, ctx.device()), {{"x", x}});

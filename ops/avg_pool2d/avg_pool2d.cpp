@@ -6,8 +6,8 @@
 namespace burin {
 namespace {
 
-constexpr std::string_view kOp = "avg_pool2d";
-constexpr std::string_view kGlobalOp = "global_avg_pool2d";
+constexpr const char* kOp = "avg_pool2d";
+constexpr const char* kGlobalOp = "global_avg_pool2d";
 
 Pool2d<std::int64_t> pool_of(const AvgPool2dParams& p, const Shape& x) {
   return make_pool2d(kOp, x, p.kernel, p.stride, {1, 1}, p.padding, p.ceil_mode);
@@ -39,6 +39,7 @@ Shape GlobalAvgPool2dParams::output_shape(const Shape& x) const {
 }
 
 void avg_pool2d_into(Context& ctx, Tensor& y, const Tensor& x, const AvgPool2dParams& params) {
+  const OpScope scope(ctx, kOp, {&x}, y);
   check_input(kOp, ctx, x);
   const Pool2d<std::int64_t> pool = pool_of(params, x.shape());
   ops::check_output(kOp, y, dense_spec(x.dtype(), output_shape(pool), ctx.device()), {{"x", x}});
@@ -63,6 +64,7 @@ Tensor avg_pool2d(Context& ctx, const Tensor& x, const AvgPool2dParams& params) 
 }
 
 void global_avg_pool2d_into(Context& ctx, Tensor& y, const Tensor& x) {
+  const OpScope scope(ctx, kGlobalOp, {&x}, y);
   check_input(kGlobalOp, ctx, x);
   const Shape shape = GlobalAvgPool2dParams().output_shape(x.shape());
   ops::check_output(kGlobalOp, y, dense_spec(x.dtype(), shape, ctx.device()), {{"x", x}});

@@ -37,6 +37,7 @@ Tensor batch_norm(Context& ctx, const Tensor& x, const Tensor& mean, const Tenso
 
 void batch_norm_into(Context& ctx, Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& var,
                      const Tensor& weight, const Tensor& bias, const BatchNormParams& params) {
+  const OpScope scope(ctx, "batch_norm", {&x, &mean, &var, &weight, &bias}, y);
   check_inputs(ctx, x, mean, var, weight, bias);
   ops::check_elementwise_output("batch_norm", y, dense_spec(x.dtype(), x.shape(), ctx.device()),
                                 {{"x", x}, {"mean", mean}, {"var", var}, {"weight", weight}, {"bias", bias}});

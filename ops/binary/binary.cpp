@@ -27,6 +27,7 @@ Tensor binary(Context& ctx, const Tensor& a, const Tensor& b, const BinaryParams
 
 void binary_into(Context& ctx, Tensor& y, const Tensor& a, const Tensor& b, const BinaryParams& params) {
   const std::string_view op = name(params.kind);
+  const OpScope scope(ctx, op.data(), {&a, &b}, y);
   ops::check_device(op, ctx, {{"a", a}, {"b", b}});
   ops::check_same_dtype(op, {{"a", a}, {"b", b}});
   if (a.dtype() == DType::boolean) throw_dtype_not_supported(op, a.dtype());

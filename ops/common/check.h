@@ -5,6 +5,7 @@
 #include <burin/runtime/config.h>
 #include <burin/runtime/context.h>
 #include <burin/runtime/copy.h>
+#include <burin/runtime/op_scope.h>
 #include <burin/runtime/tensor.h>
 
 #include <initializer_list>

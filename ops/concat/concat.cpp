@@ -1,6 +1,8 @@
 #include <burin/ops/common/check.h>
 #include <burin/ops/concat/concat.h>
 
+#include <vector>
+
 namespace burin {
 namespace {
 
@@ -52,6 +54,9 @@ Tensor concat(Context& ctx, std::span<const Tensor> parts, const ConcatParams& p
 }
 
 void concat_into(Context& ctx, Tensor& y, std::span<const Tensor> parts, const ConcatParams& params) {
+  std::vector<const Tensor*> inputs;
+  for (const Tensor& part : parts) inputs.push_back(&part);
+  const OpScope scope(ctx, "concat", inputs, y);
   check_parts(ctx, parts);
   const TensorSpec expected = dense_spec(parts[0].dtype(), params.output_shape(parts), ctx.device());
   for (std::size_t i = 0; i < parts.size(); ++i)

@@ -126,6 +126,7 @@ Tensor conv2d(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias
 
 void conv2d_into(Context& ctx, Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                  const Conv2dParams& params, const Tensor& residual) {
+  const OpScope scope(ctx, "conv2d", {&x, &w, &bias, &residual}, y);
   check_operands(ctx, x, w, bias, residual);
   const Shape y_shape = params.output_shape(x.shape(), w.shape());
   check_call(y, y_shape, x, w, bias, residual);

@@ -34,6 +34,7 @@ TensorSpec checked_spec(const Context& ctx, const Tensor& x, const Tensor& w, co
 
 void run(Context& ctx, Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
          const LinearParams& params) {
+  const OpScope scope(ctx, "linear", {&x, &w, &bias}, y);
   const bool is_vector = x.rank() == 1;
   Tensor rows = is_vector ? y.unsqueeze(0) : y;
   gemm::product(ctx, "linear", rows, is_vector ? x.unsqueeze(0) : x, w.transpose(0, 1), bias,

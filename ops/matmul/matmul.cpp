@@ -30,19 +30,24 @@ TensorSpec checked_spec(const Context& ctx, const Tensor& a, const Tensor& b) {
   return dense_spec(a.dtype(), MatmulParams().output_shape(a.shape(), b.shape()), ctx.device());
 }
 
+void run(Context& ctx, Tensor& y, const Tensor& a, const Tensor& b) {
+  const OpScope scope(ctx, "matmul", {&a, &b}, y);
+  gemm::product(ctx, "matmul", y, a, b, {}, {});
+}
+
 }  // namespace
 
 Tensor matmul(Context& ctx, const Tensor& a, const Tensor& b) {
   const TensorSpec spec = checked_spec(ctx, a, b);
   Tensor y = empty(ctx, spec.shape, spec.dtype);
-  gemm::product(ctx, "matmul", y, a, b, {}, {});
+  run(ctx, y, a, b);
   return y;
 }
 
 void matmul_into(Context& ctx, Tensor& y, const Tensor& a, const Tensor& b) {
   ops::check_output("matmul", y, checked_spec(ctx, a, b), {{"a", a}, {"b", b}});
   BURIN_CHECK(y.is_contiguous(), ShapeError, "matmul: the output must be contiguous");
-  gemm::product(ctx, "matmul", y, a, b, {}, {});
+  run(ctx, y, a, b);
 }
 
 }  // namespace burin

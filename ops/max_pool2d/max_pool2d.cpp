@@ -8,7 +8,7 @@
 namespace burin {
 namespace {
 
-constexpr std::string_view kOp = "max_pool2d";
+constexpr const char* kOp = "max_pool2d";
 
 Pool2d<std::int64_t> pool_of(const MaxPool2dParams& p, const Shape& x) {
   return make_pool2d(kOp, x, p.kernel, p.stride, p.dilation, p.padding, p.ceil_mode);
@@ -41,6 +41,7 @@ std::string_view cudnn_limit(const Pool2d<std::int64_t>& p) {
 Shape MaxPool2dParams::output_shape(const Shape& x) const { return burin::output_shape(pool_of(*this, x)); }
 
 void max_pool2d_into(Context& ctx, Tensor& y, const Tensor& x, const MaxPool2dParams& params) {
+  const OpScope scope(ctx, kOp, {&x}, y);
   const Pool2d<std::int64_t> pool = check_input(ctx, x, params);
   ops::check_output(kOp, y, dense_spec(x.dtype(), output_shape(pool), ctx.device()), {{"x", x}});
   if (y.count() == 0) return;
@@ -72,6 +73,7 @@ Tensor max_pool2d(Context& ctx, const Tensor& x, const MaxPool2dParams& params) 
 
 void max_pool2d_with_indices_into(Context& ctx, MaxPool2dResult& y, const Tensor& x,
                                   const MaxPool2dParams& params) {
+  const OpScope scope(ctx, kOp, {&x}, y.values);
   const Pool2d<std::int64_t> pool = check_input(ctx, x, params);
   const Shape shape = output_shape(pool);
   ops::check_output(kOp, y.values, dense_spec(x.dtype(), shape, ctx.device()), {{"x", x}});

@@ -6,7 +6,7 @@
 namespace burin {
 namespace {
 
-constexpr std::string_view kOp = "softmax";
+constexpr const char* kOp = "softmax";
 
 void check_input(const Context& ctx, const Tensor& x) {
   ops::check_device(kOp, ctx, {{"x", x}});
@@ -17,6 +17,7 @@ void check_input(const Context& ctx, const Tensor& x) {
 }  // namespace
 
 void softmax_into(Context& ctx, Tensor& y, const Tensor& x, const SoftmaxParams& params) {
+  const OpScope scope(ctx, params.log ? "log_softmax" : kOp, {&x}, y);
   check_input(ctx, x);
   const Lines lines = lines_along(kOp, x.shape(), params.axis);
   ops::check_output(kOp, y, dense_spec(x.dtype(), x.shape(), ctx.device()), {{"x", x}});

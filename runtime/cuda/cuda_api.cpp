@@ -87,6 +87,7 @@ constexpr CudaApi kLinked = {
     .cudaGraphMemcpyNodeGetParams = ::cudaGraphMemcpyNodeGetParams,
     .cudaGraphMemsetNodeGetParams = ::cudaGraphMemsetNodeGetParams,
     .cudaGraphDebugDotPrint = ::cudaGraphDebugDotPrint,
+    .cudaFuncGetParamInfo = ::cudaFuncGetParamInfo,
     .cudaGraphInstantiate = ::cudaGraphInstantiate,
     .cudaGraphExecDestroy = ::cudaGraphExecDestroy,
     .cudaGraphExecKernelNodeSetParams = ::cudaGraphExecKernelNodeSetParams,

@@ -67,6 +67,8 @@ struct CudaApi {
   decltype(&::cudaGraphMemcpyNodeGetParams) cudaGraphMemcpyNodeGetParams;
   decltype(&::cudaGraphMemsetNodeGetParams) cudaGraphMemsetNodeGetParams;
   decltype(&::cudaGraphDebugDotPrint) cudaGraphDebugDotPrint;
+  cudaError_t (*cudaFuncGetParamInfo)(const void* kernel, std::size_t index, std::size_t* offset,
+                                      std::size_t* bytes);
   cudaError_t (*cudaGraphInstantiate)(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags);
   decltype(&::cudaGraphExecDestroy) cudaGraphExecDestroy;
   decltype(&::cudaGraphExecKernelNodeSetParams) cudaGraphExecKernelNodeSetParams;

@@ -3,6 +3,8 @@
 #include <burin/runtime/cuda/device_guard.h>
 #include <burin/runtime/cuda/launch.h>
 #include <burin/runtime/divide_up.h>
+#include <burin/runtime/op_observer.h>
+#include <burin/runtime/stream_state.h>
 
 #include <algorithm>
 
@@ -41,6 +43,7 @@ void launch_untyped(const char* op, const void* kernel, const LaunchShape& shape
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native_handle());
   BURIN_CUDA(op, cudaLaunchKernelExC, &config, kernel, arguments);
+  if (OpObserver* observer = stream.state().observer()) observer->kernel_queued(op, kernel);
 }
 
 unsigned blocks_for(const char* op, std::int64_t count, std::int64_t per_block) {

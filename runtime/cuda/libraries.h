@@ -17,6 +17,8 @@ class Libraries {
   /// cudnnHandle_t and cublasLtHandle_t. Only where CUDA is built.
   void* cudnn();
   void* cublaslt();
+  /// Made so far.
+  int handles() const noexcept { return (cudnn_ ? 1 : 0) + (cublaslt_ ? 1 : 0); }
 
  private:
   using Handle = std::unique_ptr<void, void (*)(void*)>;

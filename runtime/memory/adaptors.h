@@ -24,6 +24,7 @@ class BURIN_API ResourceAdaptor : public MemoryResource {
                         std::span<const StreamView> users) noexcept override;
   Device device() const noexcept override { return upstream_->device(); }
   MemoryKind kind() const noexcept override { return upstream_->kind(); }
+  const MemoryResource& upstream() const noexcept { return *upstream_; }
 
  protected:
   /// `name` starts the message if `upstream` is null.

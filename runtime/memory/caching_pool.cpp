@@ -53,6 +53,7 @@ void CachingPool::reset_peaks() { pool_->reset_peaks(); }
 PoolSnapshot CachingPool::snapshot() const { return pool_->snapshot(); }
 std::vector<PoolEvent> CachingPool::timeline() const { return pool_->timeline(); }
 std::size_t CachingPool::trim(std::size_t to_bytes) { return pool_->trim(to_bytes); }
+std::size_t CachingPool::reserved_bytes() const noexcept { return pool_->reserved_bytes(); }
 std::size_t CachingPool::limit_bytes() const noexcept { return pool_->limit_bytes(); }
 void CachingPool::set_limit_bytes(std::size_t bytes) noexcept { pool_->set_limit_bytes(bytes); }
 GraphPool CachingPool::make_graph_pool() { return GraphPool(pool_->make_arena()); }

@@ -78,6 +78,8 @@ class BURIN_API CachingPool final : public MemoryResource {
   /// mappings are free; waits for work that is queued on it. Returns the bytes given back: 0 while a capture
   /// is under way. Throws CudaError if the wait fails.
   std::size_t trim(std::size_t to_bytes = 0);
+  /// Bytes held from the driver now; cheap, unlike stats().
+  std::size_t reserved_bytes() const noexcept;
   std::size_t limit_bytes() const noexcept;
   /// Takes effect for later requests; what is held stays.
   void set_limit_bytes(std::size_t bytes) noexcept;

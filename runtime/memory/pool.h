@@ -56,6 +56,7 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   std::vector<PoolEvent> timeline();
   void reset_peaks();
   std::size_t trim(std::size_t to_bytes);
+  std::size_t reserved_bytes() const noexcept { return reserved_.load(std::memory_order_relaxed); }
   std::size_t limit_bytes() const noexcept { return limit_bytes_.load(std::memory_order_relaxed); }
   void set_limit_bytes(std::size_t bytes) noexcept { limit_bytes_.store(bytes, std::memory_order_relaxed); }
 

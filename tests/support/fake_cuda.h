@@ -45,8 +45,8 @@ struct FakeAccess {
 /// The launch of a graph is one such operation, whose nodes run one at a time, between work of other streams.
 ///
 /// What CUDA leaves undefined is a violation: the use of destroyed handles and freed memory, frees of what is
-/// not there, work that touches memory which was freed or unmapped after it was queued or captured. After such work every
-/// call returns cudaErrorIllegalAddress, as with CUDA.
+/// not there, work that touches memory which was freed or unmapped after it was queued or captured. After
+/// such work every call returns cudaErrorIllegalAddress, as with CUDA.
 class FakeCuda {
  public:
   explicit FakeCuda(const FakeCudaOptions& options = {});

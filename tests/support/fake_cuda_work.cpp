@@ -161,6 +161,22 @@ void add_fake_work(cuda::CudaApi& table) {
       return config ? launch_registered(state, thread, *config, address, arguments) : cudaErrorInvalidValue;
     });
   };
+  table.cudaFuncGetParamInfo = [](const void* address, std::size_t index, std::size_t* offset,
+                                  std::size_t* bytes) {
+    return fake_call("cudaFuncGetParamInfo", [&](FakeState& state, FakeThread&) {
+      const auto kernel = state.kernels.find(address);
+      if (kernel == state.kernels.end()) return cudaErrorInvalidDeviceFunction;
+      const std::vector<std::size_t>& sizes = kernel->second.argument_bytes;
+      if (index >= sizes.size()) return cudaErrorInvalidValue;
+      *offset = 0;  // each argument at a multiple of its size, which is a power of two
+      for (std::size_t i = 0; i <= index; ++i) {
+        *offset = (*offset + sizes[i] - 1) / sizes[i] * sizes[i];
+        *bytes = sizes[i];
+        if (i < index) *offset += sizes[i];
+      }
+      return cudaSuccess;
+    });
+  };
   table.cudaFuncSetAttribute = [](const void* address, cudaFuncAttribute, int) {
     return fake_call("cudaFuncSetAttribute", [&](FakeState& state, FakeThread&) {
       return state.kernels.contains(address) ? cudaSuccess : cudaErrorInvalidDeviceFunction;
