@@ -36,17 +36,17 @@ BURIN_API CudaGraph capture(Context& ctx, const Forward& forward, std::vector<Te
 
 /// What a forward pass that was recorded into a caller's capture holds and gives. It must outlive every graph
 /// that the caller makes of the capture.
-struct Recording {
+struct RecordedPass {
   std::vector<Tensor> outputs;
   GraphPool pool;
-  std::vector<Tensor> held;  // what it reads from outside
+  std::vector<std::shared_ptr<Buffer>> held;  // what it reads from outside
 };
 
 /// Records `forward` into a capture that the caller has under way on `capturing`, behind what is there, as
 /// one straight line. Inputs are read where they are. The context must have run `forward` before (warm_up()),
 /// and its stream must not be capturing. Refused: a stream that is not being captured.
-BURIN_API Recording record(Context& ctx, StreamView capturing, const Forward& forward,
-                           std::vector<Tensor> inputs, GraphPool pool = {});
+BURIN_API RecordedPass record(Context& ctx, StreamView capturing, const Forward& forward,
+                              std::vector<Tensor> inputs, GraphPool pool = {});
 
 /// The runs before a capture, by themselves. Returns how many it took.
 BURIN_API int warm_up(Context& ctx, const Forward& forward, std::span<const Tensor> inputs,

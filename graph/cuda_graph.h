@@ -16,8 +16,9 @@
 namespace burin {
 
 namespace detail {
+struct GraphAccess;
 struct GraphState;
-}
+}  // namespace detail
 
 /// A call of an operator, as a graph holds it.
 struct GraphOp {
@@ -32,10 +33,11 @@ struct GraphOp {
 struct GraphNode {
   enum class Kind : std::uint8_t { kernel, copy, fill, child, event, other };
   Kind kind = Kind::kernel;
-  bool is_own = false;                  // a kernel of Burin's, not of a library or of the caller
-  std::string name;                     // of the kernel's operator, or of the kind
-  int op = -1;                          // index in ops(), of the call that it belongs to; -1: none
-  std::vector<std::size_t> after = {};  // nodes that it waits for
+  bool is_own = false;               // a kernel of Burin's, not of a library or of the caller
+  std::string name;                  // of the kernel's operator, or of the kind
+  int op = -1;                       // index in ops(), of the call that it belongs to; -1: none
+  int kernel = -1;                   // place among Burin's own kernels; -1: none
+  std::vector<std::size_t> after{};  // nodes that it waits for
 };
 
 /// Work recorded once and replayed as a whole, with everything torch.cuda.CUDAGraph does and what it leaves
@@ -98,16 +100,16 @@ class BURIN_API CudaGraph {
   /// Writes the graph in DOT, with operators, shapes and module paths. Throws FileError.
   void debug_dump(const std::string& path) const;
 
-  /// Records the graph as one child node into a capture that is under way on `capturing` (a stream that a
-  /// caller is recording). The graph, and what it holds, must outlive what the caller makes of it. Its inputs
-  /// are those it has now. Refused: a stream that is not being captured.
-  void add_to_capture(StreamView capturing) const;
-  /// The cudaGraph_t, for cudaGraphAddChildGraphNode; lives as long as this. Its inputs are those of the
-  /// capture.
+  /// Records a replay into a capture that is under way on `capturing`, a stream that a caller is recording:
+  /// with copies of inputs before it, where a replay would make them. The graph must outlive what the caller
+  /// makes of it. Refused: a stream that is not being captured, a graph that draws random numbers.
+  void add_to_capture(StreamView capturing);
+  /// The cudaGraph_t of a capture_begin() and capture_end(), for cudaGraphAddChildGraphNode and the like;
+  /// lives as long as this. Refused: a graph with inputs.
   void* native_graph() const;
 
  private:
-  friend class GraphCapture;
+  friend struct detail::GraphAccess;
   std::unique_ptr<detail::GraphState> state_;
 };
 

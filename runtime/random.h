@@ -15,6 +15,7 @@ namespace burin {
 struct Philox {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  // elements to skip
+  bool operator==(const Philox&) const = default;
 };
 
 /// A place in a random sequence, from which draws take the numbers that come next. Copies are the same

@@ -65,6 +65,9 @@ void fill(StreamView stream, DType dtype, void* dst, std::int64_t count, double 
 void arange(StreamView stream, DType dtype, void* dst, std::int64_t count, double begin, double step);
 void uniform(StreamView stream, DType dtype, void* dst, std::int64_t count, Philox random, float low,
              float high);
+/// For draws that run many times: `slot` on the device holds a Philox.
+void set_random_state(StreamView stream, void* slot, Philox value);
+void advance_random_state(StreamView stream, void* slot, std::uint64_t count);
 void normal(StreamView stream, DType dtype, void* dst, std::int64_t count, Philox random, float mean,
             float stddev);
 

@@ -94,7 +94,8 @@ std::vector<void*> capture_tips(StreamView stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaGraphNode_t* tips = nullptr;
   std::size_t count = 0;
-  BURIN_CUDA(kOp, cudaStreamGetCaptureInfo, native(stream), &status, nullptr, nullptr, &tips, nullptr, &count);
+  BURIN_CUDA(kOp, cudaStreamGetCaptureInfo, native(stream), &status, nullptr, nullptr, &tips, nullptr,
+             &count);
   if (status != cudaStreamCaptureStatusActive) return {};
   return {tips, tips + count};
 }
@@ -163,7 +164,8 @@ KernelNode read_kernel_node(void* node, const void* kernel) {
 void update_kernel_node(void* exec, KernelNode& node) {
   std::vector<void*> pointers;
   pointers.reserve(node.arguments.size());
-  for (const KernelNode::Argument& argument : node.arguments) pointers.push_back(&node.bytes[argument.offset]);
+  for (const KernelNode::Argument& argument : node.arguments)
+    pointers.push_back(&node.bytes[argument.offset]);
   cudaKernelNodeParams params = {};
   params.func = const_cast<void*>(node.kernel);
   params.gridDim = dim3(node.grid[0], node.grid[1], node.grid[2]);

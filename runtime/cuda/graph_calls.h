@@ -3,6 +3,7 @@
 // cudaGraph_t, cudaGraphExec_t and cudaGraphNode_t. Calls throw CudaError or OutOfMemory, and leave the
 // current device as it was and CUDA's last error clear.
 
+#include <burin/runtime/config.h>
 #include <burin/runtime/cuda/unique_handle.h>
 #include <burin/runtime/event.h>
 #include <burin/runtime/stream.h>
@@ -17,10 +18,14 @@ namespace burin::cuda {
 void destroy_graph(void* graph) noexcept;
 void destroy_graph_exec(void* exec) noexcept;  // a launch that is under way still runs to its end
 struct DestroyGraph {
-  void operator()(void* graph) const noexcept { destroy_graph(graph); }
+  void operator()(void* graph) const noexcept {
+    if constexpr (kHasCuda) destroy_graph(graph);
+  }
 };
 struct DestroyGraphExec {
-  void operator()(void* exec) const noexcept { destroy_graph_exec(exec); }
+  void operator()(void* exec) const noexcept {
+    if constexpr (kHasCuda) destroy_graph_exec(exec);
+  }
 };
 using GraphHandle = UniqueHandle<void*, DestroyGraph>;
 using GraphExecHandle = UniqueHandle<void*, DestroyGraphExec>;

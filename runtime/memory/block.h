@@ -36,6 +36,7 @@ struct alignas(64) Block {
   Block* next = nullptr;                            // on the list that its state says
   Block* previous = nullptr;                        // on a BlockList only
   const std::string* scope = nullptr;               // of the last allocation; kept by the pool
+  std::uint64_t recording = 0;                      // of a GraphPool: the capture that allocated it last
   std::atomic<BlockState> state{BlockState::free};  // to and from live and cached without the pool's mutex
 };
 

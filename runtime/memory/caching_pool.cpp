@@ -56,7 +56,7 @@ std::size_t CachingPool::trim(std::size_t to_bytes) { return pool_->trim(to_byte
 std::size_t CachingPool::reserved_bytes() const noexcept { return pool_->reserved_bytes(); }
 std::size_t CachingPool::limit_bytes() const noexcept { return pool_->limit_bytes(); }
 void CachingPool::set_limit_bytes(std::size_t bytes) noexcept { pool_->set_limit_bytes(bytes); }
-GraphPool CachingPool::make_graph_pool() { return GraphPool(pool_->make_arena()); }
+GraphPool CachingPool::make_graph_pool() const { return GraphPool(pool_->make_arena()); }
 
 std::shared_ptr<CachingPool> make_pinned_pool(CachingPoolOptions options) {
   return std::make_shared<CachingPool>(make_pinned_resource(), options);

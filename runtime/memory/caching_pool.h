@@ -85,7 +85,7 @@ class BURIN_API CachingPool final : public MemoryResource {
   void set_limit_bytes(std::size_t bytes) noexcept;
 
   /// Memory of its own for captures. See GraphPool.
-  GraphPool make_graph_pool();
+  GraphPool make_graph_pool() const;
 
  private:
   std::shared_ptr<detail::Pool> pool_;

@@ -4,6 +4,7 @@
 #include <burin/runtime/event.h>
 #include <burin/runtime/memory/block.h>
 #include <burin/runtime/memory/block_index.h>
+#include <burin/runtime/memory/capture_route.h>
 #include <burin/runtime/memory/segment_source.h>
 #include <burin/runtime/stream.h>
 #include <burin/runtime/stream_state.h>
@@ -120,8 +121,10 @@ class Heap {
 
   // Of a GraphPool:
   std::atomic<std::size_t> live_blocks{0};
-  bool recording = false;  // a capture is being recorded to it
-  bool closed = false;     // no handle is left
+  std::atomic<std::uint64_t> recordings{0};  // captures so far
+  bool recording = false;                    // the last of them is under way
+  std::vector<Footprint::Range> handed_out;  // in it
+  bool closed = false;                       // no handle is left
 
   /// The queue of the stream, made if there is none. Throws std::bad_alloc.
   Queue& queue_of(StreamView stream);

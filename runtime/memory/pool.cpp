@@ -188,6 +188,9 @@ void* Pool::allocate_slowly(std::size_t bytes, unsigned size_class, StreamView s
   settle_deferred(settled);
   Queue& queue = queue_of(heap_for(stream), stream);
   const std::string* scope = scope_of(queue);
+  std::vector<Footprint::Range>& handed_out = queue.heap.handed_out;  // room first: below nothing may fail
+  if (queue.heap.recording && handed_out.size() == handed_out.capacity())
+    handed_out.reserve(2 * handed_out.size() + 64);
   Block* block = pop_cached(queue, size_class, bytes);
   if (!block) {
     block = find_memory(queue, size_class, bytes);
@@ -199,7 +202,11 @@ void* Pool::allocate_slowly(std::size_t bytes, unsigned size_class, StreamView s
     queue.counters.requested_bytes += bytes;
     queue.counters.total_bytes += block->bytes;
   }
-  if (queue.heap.id() != 0) queue.heap.live_blocks.fetch_add(1, std::memory_order_relaxed);
+  if (Heap& heap = queue.heap; heap.id() != 0) {
+    heap.live_blocks.fetch_add(1, std::memory_order_relaxed);
+    block->recording = heap.recordings.load(std::memory_order_relaxed);
+    if (heap.recording) heap.handed_out.push_back({block->address, block->bytes});
+  }
   return hand_out(block);
 } catch (const std::bad_alloc&) {
   throw OutOfMemory(

@@ -36,6 +36,8 @@ struct Arena {
 
   const std::shared_ptr<Pool> pool;
   Heap& heap;
+  std::mutex replay_mutex;                   // held while a graph is launched
+  std::shared_ptr<StreamState> last_replay;  // the stream of the last one
 };
 
 /// Locks are taken in this order: the pool's mutex; a queue's, a stream's or the upstream resource's; the
@@ -61,7 +63,8 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   void set_limit_bytes(std::size_t bytes) noexcept { limit_bytes_.store(bytes, std::memory_order_relaxed); }
 
   std::shared_ptr<Arena> make_arena();
-  void close(Heap& heap) noexcept;
+  /// `is_idle`: false if replays may be under way that cannot be waited for.
+  void close(Heap& heap, bool is_idle) noexcept;
   std::size_t reserved_bytes(const Heap& heap);
   std::size_t allocated_bytes(Heap& heap);
 
@@ -69,6 +72,10 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   void begin_capture(Heap& heap);
   void bind_capture(Heap& heap, std::uint64_t capture);
   void end_capture(Heap& heap) noexcept;
+  bool has_allocated(const Heap& heap, const void* data) const noexcept;
+  Footprint footprint(Heap& heap);
+  /// Throws CaptureError if a replay that writes there would overwrite a tensor of another capture.
+  void require_unused(Heap& heap, Footprint& footprint);
 
   void stream_ending(StreamView stream) noexcept override;
 

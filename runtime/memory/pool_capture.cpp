@@ -10,7 +10,19 @@
 namespace burin {
 namespace detail {
 
-Arena::~Arena() { pool->close(heap); }
+Arena::~Arena() {
+  [[maybe_unused]] const BesideCapture beside;
+  bool is_idle = true;
+  try {
+    if (last_replay) {
+      is_idle = capture_of(StreamView(last_replay.get())) == 0;
+      if (is_idle) StreamView(last_replay.get()).synchronize();
+    }
+  } catch (...) {
+    is_idle = false;
+  }
+  pool->close(heap, is_idle);
+}
 
 std::shared_ptr<Arena> Pool::make_arena() {
   const std::lock_guard lock(mutex_);
@@ -25,9 +37,10 @@ std::shared_ptr<Arena> Pool::make_arena() {
   }
 }
 
-void Pool::close(Heap& heap) noexcept {
+void Pool::close(Heap& heap, bool is_idle) noexcept {
   [[maybe_unused]] const BesideCapture beside;
   const std::lock_guard lock(mutex_);
+  if (!is_idle) heap.abandon();
   heap.closed = true;
   release_closed();
 }
@@ -73,6 +86,8 @@ void Pool::begin_capture(Heap& heap) {
       heap.id());
   // Captured work cannot wait for work outside, so the host does, once.
   wait_for_all(heap);
+  heap.recordings.fetch_add(1, std::memory_order_release);
+  heap.handed_out.clear();
   heap.recording = true;
   captures_.fetch_add(1, std::memory_order_release);
 }
@@ -99,6 +114,54 @@ void Pool::end_capture(Heap& heap) noexcept {
   captures_.fetch_sub(1, std::memory_order_release);
   settle_deferred(settled);
   release_closed();
+}
+
+bool Pool::has_allocated(const Heap& heap, const void* data) const noexcept {
+  const Block* block = data ? index_.find(data) : nullptr;
+  return block && &block->queue->heap == &heap &&
+         block->recording == heap.recordings.load(std::memory_order_relaxed);
+}
+
+Footprint Pool::footprint(Heap& heap) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Footprint::Range> given = heap.handed_out;
+  std::sort(given.begin(), given.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+  Footprint footprint;
+  footprint.recording = heap.recordings.load(std::memory_order_relaxed);
+  for (const Footprint::Range& range : given) {
+    Footprint::Range* last = footprint.ranges.empty() ? nullptr : &footprint.ranges.back();
+    if (last && range.address <= last->address + last->bytes)
+      last->bytes = std::max(last->address + last->bytes, range.address + range.bytes) - last->address;
+    else
+      footprint.ranges.push_back(range);
+  }
+  return footprint;
+}
+
+void Pool::require_unused(Heap& heap, Footprint& footprint) {
+  const std::uint64_t recordings = heap.recordings.load(std::memory_order_acquire);
+  const std::size_t live = heap.live_blocks.load(std::memory_order_acquire);
+  // Between captures blocks only die, so that equal numbers mean the same blocks.
+  if (footprint.checked_recordings == recordings && footprint.checked_live_blocks == live) return;
+  const std::lock_guard lock(mutex_);
+  for (const Segment& segment : heap.segments()) {
+    for (const Block* block = segment.first; block; block = block->after) {
+      if (block->state.load(std::memory_order_acquire) != BlockState::live) continue;
+      if (block->recording == footprint.recording) continue;
+      if (heap.recording && block->recording == recordings) continue;  // nothing is written there yet
+      for (const Footprint::Range& range : footprint.ranges)
+        BURIN_CHECK(
+            block->address + block->bytes <= range.address || range.address + range.bytes <= block->address,
+            CaptureError,
+            "replay: it would overwrite a tensor of {} bytes that another capture into graph pool {} made "
+            "and that is still held{}{}; let it go, copy it, or give the graphs pools of their own",
+            block->requested_bytes, heap.id(), block->scope && !block->scope->empty() ? ", of " : "",
+            block->scope ? *block->scope : std::string());
+    }
+  }
+  if (heap.recording) return;
+  footprint.checked_recordings = recordings;
+  footprint.checked_live_blocks = live;
 }
 
 /// Fences the deferred blocks whose streams are no longer captured. `settled` takes their streams.
@@ -180,6 +243,31 @@ void CaptureRoute::bind(std::uint64_t capture_id) {
   pool_.arena()->pool->bind_capture(pool_.arena()->heap, capture_id);
 }
 
+bool CaptureRoute::has_allocated(const void* data) const noexcept {
+  return pool_.arena()->pool->has_allocated(pool_.arena()->heap, data);
+}
+
+Footprint CaptureRoute::footprint() const { return pool_.arena()->pool->footprint(pool_.arena()->heap); }
+
 CaptureRoute::~CaptureRoute() { pool_.arena()->pool->end_capture(pool_.arena()->heap); }
+
+ReplayTurn::ReplayTurn(const GraphPool& pool, StreamView stream, Footprint& footprint)
+    : pool_(pool), stream_(stream), lock_(pool.arena()->replay_mutex) {
+  detail::Arena& arena = *pool.arena();
+  arena.pool->require_unused(arena.heap, footprint);
+  if (!arena.last_replay || StreamView(arena.last_replay.get()) == stream) return;
+  const StreamView last(arena.last_replay.get());
+  BURIN_CHECK(
+      detail::capture_of(last) == 0, CaptureError,
+      "replay: the last replay on graph pool {} was on a stream that is being captured now, so that no "
+      "other stream can wait for it; end that capture first",
+      arena.heap.id());
+  stream.wait(last);
+}
+
+void ReplayTurn::taken() noexcept {
+  std::shared_ptr<detail::StreamState>& last = pool_.arena()->last_replay;
+  if (StreamView(last.get()) != stream_) last = stream_.share();
+}
 
 }  // namespace burin

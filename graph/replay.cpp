@@ -1,0 +1,155 @@
+// Running a captured graph: what is checked, exchanged and put in order before the launch.
+
+#include <burin/graph/graph_state.h>
+#include <burin/graph/rebind.h>
+#include <burin/runtime/check.h>
+#include <burin/runtime/context.h>
+#include <burin/runtime/copy.h>
+#include <burin/runtime/cuda/cuda_calls.h>
+#include <burin/runtime/cuda/nvtx.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace burin::detail {
+namespace {
+
+void check_input(const Binding& input, const Tensor& given) {
+  BURIN_CHECK(given.defined(), ShapeError, "replay: {} is undefined", input.name);
+  BURIN_CHECK(given.dtype() == input.spec.dtype, DTypeError, "replay: {} must be {}, as captured, and is {}",
+              input.name, name(input.spec.dtype), name(given.dtype()));
+  BURIN_CHECK(given.shape() == input.spec.shape, ShapeError,
+              "replay: {} must have shape {}, as captured, and has {}", input.name, input.spec.shape,
+              given.shape());
+  BURIN_CHECK(given.device() == input.spec.device || given.device().is_cpu(), DeviceError,
+              "replay: {} must be on {} or on the host, and is on {}", input.name, name(input.spec.device),
+              name(given.device()));
+}
+
+bool is_bound(const Binding& input, const Tensor& given) {
+  return input.bound.raw() == given.raw() && input.bound.buffer() == given.buffer() &&
+         input.bound.spec() == given.spec();
+}
+
+/// In the order of the stream, from the device or the host, and from any strides.
+void copy_into_home(StreamView stream, Binding& input) {
+  const Tensor& from = input.bound;
+  Tensor& home = input.home;
+  if (from.count() == 0) return;
+  if (from.is_dense_in(home.layout())) return cuda::copy_bytes(stream, home.raw(), from.raw(), from.bytes());
+  if (from.device().is_cuda()) {
+    const auto loop = make_strided_loop<2>(home.shape(), {home.strides(), from.strides()});
+    return cuda::copy_strided(stream, home.dtype(), home.raw(), from.dtype(), from.raw(), loop);
+  }
+  Context host(Device::cpu(), {.threads = 1});
+  const Tensor packed = to(host, from, home.layout());
+  cuda::copy_bytes(stream, home.raw(), packed.raw(), packed.bytes());
+}
+
+bool reads_in_place(const Binding& input) {
+  return input.bound.defined() && input.address == input.bound.raw();
+}
+
+}  // namespace
+
+void Captured::note_stream(StreamView user) {
+  if (user == StreamView(stream.get())) return;
+  const auto is_user = [&](const auto& known) { return StreamView(known.get()) == user; };
+  if (std::any_of(used.begin(), used.end(), is_user)) return;
+  if (replays == 0 && capture_of(StreamView(stream.get())) == 0) user.wait(StreamView(stream.get()));
+  used.push_back(user.share());
+  for (const Binding& output : outputs) output.home.record_use(user);
+  for (const Binding& input : inputs)
+    if (input.bound.defined()) input.bound.record_use(user);
+}
+
+void Captured::bind_inputs(StreamView user, std::span<const Tensor> given) {
+  BURIN_CHECK(given.size() == inputs.size(), ShapeError, "replay: {} inputs were captured and {} given",
+              inputs.size(), given.size());
+  bool any_new = false;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (is_bound(inputs[i], given[i])) continue;
+    check_input(inputs[i], given[i]);
+    any_new = true;
+  }
+  if (!any_new) return;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (is_bound(inputs[i], given[i])) continue;
+    given[i].record_use(user);
+    bind(inputs[i], given[i]);
+  }
+}
+
+void Captured::bind(Binding& input, const Tensor& given) {
+  const bool in_place = input.is_patchable && given.device() == input.spec.device &&
+                        given.is_dense_in(input.home.layout()) && is_bindable(given.raw());
+  const void* address = in_place ? given.raw() : input.home.raw();
+  if (address != input.address) kernels.point(input, address);
+  input.bound = given;
+}
+
+void Captured::fill_homes(StreamView user) {
+  for (Binding& input : inputs)
+    if (input.bound.defined() && !reads_in_place(input)) copy_into_home(user, input);
+}
+
+void Captured::add_to_capture(StreamView capturing) {
+  BURIN_CHECK(capture_of(capturing) != 0, CaptureError,
+              "add_to_capture: the stream is not being captured; replay() runs the graph");
+  BURIN_CHECK(
+      random.empty(), CaptureError,
+      "add_to_capture: the graph draws random numbers, which would be the same in every run of the caller's");
+  fill_homes(capturing);
+  kernels.flush(exec.get());
+  cuda::launch_graph(exec.get(), capturing);
+}
+
+void Captured::replay(StreamView user) {
+  BURIN_CHECK(user.device() == StreamView(stream.get()).device(), DeviceError,
+              "replay: the graph is of {}, the stream of {}", name(StreamView(stream.get()).device()),
+              name(user.device()));
+  BURIN_CHECK(
+      capture_of(user) == 0, CaptureError,
+      "replay: the stream is being captured; add_to_capture() makes the graph a part of that capture");
+  ReplayTurn turn(pool, user, footprint);
+  note_stream(user);
+  fill_homes(user);
+  for (RandomSlot& slot : random) {
+    const Philox next = slot.generator.next();
+    if (slot.is_known && slot.on_device == next) continue;
+    slot.is_known = false;
+    cuda::set_random_state(user, slot.state.raw(), next);
+  }
+  kernels.flush(exec.get());
+  cuda::begin_range("burin replay");
+  try {
+    cuda::launch_graph(exec.get(), user);
+  } catch (...) {
+    cuda::end_range();
+    for (RandomSlot& slot : random) slot.is_known = false;
+    throw;
+  }
+  cuda::end_range();
+  turn.taken();
+  ++replays;
+  for (RandomSlot& slot : random) {
+    slot.generator.take(slot.drawn);
+    slot.on_device = slot.generator.next();
+    slot.is_known = true;
+  }
+}
+
+bool rebind_output(CudaGraph& graph, std::size_t index, const Tensor& fresh) {
+  Captured& captured = captured_in(graph, "rebind_output");
+  Binding& output = captured.outputs.at(index);
+  if (!output.is_patchable || output.sites.empty() || !is_bindable(fresh.raw()) ||
+      fresh.spec() != output.spec)
+    return false;
+  for (const std::shared_ptr<StreamState>& user : captured.used) fresh.record_use(StreamView(user.get()));
+  captured.kernels.point(output, fresh.raw());
+  output.home = fresh;
+  captured.output_tensors.at(index) = fresh;
+  return true;
+}
+
+}  // namespace burin::detail
