@@ -20,7 +20,8 @@ std::string spec_text(const TensorSpec& spec) { return fmt::format("{} {}", name
 std::string op_text(const GraphOp& op) {
   std::string inputs;
   for (const TensorSpec& input : op.inputs) inputs += (inputs.empty() ? "" : ", ") + spec_text(input);
-  return fmt::format("{}\\n{} -> {}\\n{} bytes", escaped(op.path), inputs, spec_text(op.output), op.bytes);
+  const std::string path = op.path.empty() ? std::string() : escaped(op.path) + "\\n";
+  return fmt::format("{}{} -> {}\\n{} bytes", path, inputs, spec_text(op.output), op.bytes);
 }
 
 std::string kernel_text(const cuda::KernelNode& kernel) {

@@ -142,7 +142,7 @@ struct Blocks {
   int skipped;          // elements of that block before element 0
   std::int64_t count;   // of blocks
 
-  static Blocks cover(std::uint64_t seed, std::uint64_t offset, std::int64_t count) {
+  BURIN_HOST_DEVICE static Blocks cover(std::uint64_t seed, std::uint64_t offset, std::int64_t count) {
     const int skipped = static_cast<int>(offset % 4);
     return {seed, offset / 4, skipped, count == 0 ? 0 : (count - 1 + skipped) / 4 + 1};
   }

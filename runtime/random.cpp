@@ -5,8 +5,10 @@
 #include <burin/runtime/cpu/thread_pool.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/dispatch.h>
+#include <burin/runtime/op_observer.h>
 #include <burin/runtime/philox.h>
 #include <burin/runtime/random.h>
+#include <burin/runtime/stream_state.h>
 
 #include <cmath>
 
@@ -39,12 +41,37 @@ Tensor empty_floating(Context& ctx, const Shape& shape, DType dtype, const char*
   return empty(ctx, shape, dtype);
 }
 
-}  // namespace
-
-Tensor uniform(Context& ctx, const Shape& shape, Philox random, float low, float high, DType dtype) {
+void check_uniform(float low, float high) {
   BURIN_CHECK(std::isfinite(low) && low <= high && std::isfinite(high - low), ShapeError,
               "uniform: low ({}) must not exceed high ({}), and both and their difference must be finite",
               low, high);
+}
+
+void check_normal(float mean, float stddev) {
+  BURIN_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0, ShapeError,
+              "normal: mean ({}) and stddev ({}) must be finite, and stddev not negative", mean, stddev);
+}
+
+/// Where a recorded draw reads its place from; null state outside captures.
+OpObserver::RandomSource recorded_source(const char* op, Context& ctx, const Generator& random,
+                                         std::int64_t count) {
+  const StreamView stream = ctx.stream();
+  if (detail::capture_of(stream) == 0) return {};
+  OpObserver* observer = stream.state().observer();
+  OpObserver::RandomSource source;
+  if (observer) source = observer->draw(random, static_cast<std::uint64_t>(count));
+  BURIN_CHECK(
+      source.state, CaptureError,
+      "{}: the stream is being captured, but not by Burin, and the draw would give the same numbers in every "
+      "run; draw from a Philox if that is meant",
+      op);
+  return source;
+}
+
+}  // namespace
+
+Tensor uniform(Context& ctx, const Shape& shape, Philox random, float low, float high, DType dtype) {
+  check_uniform(low, high);
   Tensor out = empty_floating(ctx, shape, dtype, "uniform");
   if constexpr (kHasCuda) {
     if (ctx.device().is_cuda()) {
@@ -56,9 +83,22 @@ Tensor uniform(Context& ctx, const Shape& shape, Philox random, float low, float
   return out;
 }
 
+Tensor uniform(Context& ctx, const Shape& shape, Generator& random, float low, float high, DType dtype) {
+  if constexpr (kHasCuda) {
+    check_uniform(low, high);
+    if (const auto source = recorded_source("uniform", ctx, random, shape.count()); source.state) {
+      Tensor out = empty_floating(ctx, shape, dtype, "uniform");
+      cuda::uniform(ctx.stream(), dtype, out.raw(), out.count(), source.state, source.drawn, low, high);
+      return out;
+    }
+  }
+  Tensor out = uniform(ctx, shape, random.next(), low, high, dtype);
+  random.take(static_cast<std::uint64_t>(out.count()));
+  return out;
+}
+
 Tensor normal(Context& ctx, const Shape& shape, Philox random, float mean, float stddev, DType dtype) {
-  BURIN_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0, ShapeError,
-              "normal: mean ({}) and stddev ({}) must be finite, and stddev not negative", mean, stddev);
+  check_normal(mean, stddev);
   Tensor out = empty_floating(ctx, shape, dtype, "normal");
   if constexpr (kHasCuda) {
     if (ctx.device().is_cuda()) {
@@ -67,6 +107,20 @@ Tensor normal(Context& ctx, const Shape& shape, Philox random, float mean, float
     }
   }
   generate(ctx.threads(), out, random, philox::Normal{mean, stddev}, "normal");
+  return out;
+}
+
+Tensor normal(Context& ctx, const Shape& shape, Generator& random, float mean, float stddev, DType dtype) {
+  if constexpr (kHasCuda) {
+    check_normal(mean, stddev);
+    if (const auto source = recorded_source("normal", ctx, random, shape.count()); source.state) {
+      Tensor out = empty_floating(ctx, shape, dtype, "normal");
+      cuda::normal(ctx.stream(), dtype, out.raw(), out.count(), source.state, source.drawn, mean, stddev);
+      return out;
+    }
+  }
+  Tensor out = normal(ctx, shape, random.next(), mean, stddev, dtype);
+  random.take(static_cast<std::uint64_t>(out.count()));
   return out;
 }
 

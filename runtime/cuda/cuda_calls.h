@@ -65,10 +65,16 @@ void fill(StreamView stream, DType dtype, void* dst, std::int64_t count, double 
 void arange(StreamView stream, DType dtype, void* dst, std::int64_t count, double begin, double step);
 void uniform(StreamView stream, DType dtype, void* dst, std::int64_t count, Philox random, float low,
              float high);
-/// For draws that run many times: `slot` on the device holds a Philox.
-void set_random_state(StreamView stream, void* slot, Philox value);
-void advance_random_state(StreamView stream, void* slot, std::uint64_t count);
 void normal(StreamView stream, DType dtype, void* dst, std::int64_t count, Philox random, float mean,
             float stddev);
+
+// Draws that run many times begin `drawn` elements after the place that `state`, on the device, holds when
+// they run.
+void uniform(StreamView stream, DType dtype, void* dst, std::int64_t count, const Philox* state,
+             std::uint64_t drawn, float low, float high);
+void normal(StreamView stream, DType dtype, void* dst, std::int64_t count, const Philox* state,
+            std::uint64_t drawn, float mean, float stddev);
+void set_random_state(StreamView stream, void* slot, Philox value);
+void advance_random_state(StreamView stream, void* slot, std::uint64_t count);
 
 }  // namespace burin::cuda
