@@ -34,6 +34,10 @@ void GraphKernels::point(Binding& binding, const void* address) {
   binding.address = address;
 }
 
+void GraphKernels::flush_template() {
+  for (Entry& entry : nodes_) cuda::update_template_node(entry.node);
+}
+
 void GraphKernels::flush(void* exec) {
   if (!any_dirty_) return;
   for (Entry& entry : nodes_) {

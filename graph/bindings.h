@@ -41,6 +41,8 @@ class GraphKernels {
   void point(Binding& binding, const void* address);
   /// Tells the executable graph. If it throws, a later call tells the rest.
   void flush(void* exec);
+  /// Tells the graph itself, for those that are made of it later.
+  void flush_template();
 
  private:
   struct Entry {

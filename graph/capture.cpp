@@ -45,7 +45,7 @@ struct OutputMemory {
   std::map<std::size_t, std::shared_ptr<Buffer>> served;
 
   OutputMemory(Context& ctx, const std::vector<WarmUp::Output>& outputs, bool in_place) {
-    for (const auto& [spec, request, bytes] : outputs) {
+    for (const auto& [spec, layout, request, bytes] : outputs) {
       std::shared_ptr<Buffer> buffer;
       Tensor landing;
       if (in_place && request) {
@@ -53,10 +53,7 @@ struct OutputMemory {
         if (!shared) shared = Buffer::allocate(ctx.memory(), bytes, ctx.stream());
         buffer = shared;
       } else {
-        const bool channels_last =
-            Tensor::from_blob(nullptr, spec.shape, spec.strides, spec.dtype).is_channels_last();
-        landing =
-            empty(ctx, spec.shape, spec.dtype, channels_last ? Layout::channels_last : Layout::contiguous);
+        landing = empty(ctx, spec.shape, spec.dtype, layout);
       }
       buffers.push_back(std::move(buffer));
       landings.push_back(std::move(landing));

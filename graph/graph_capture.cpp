@@ -196,8 +196,9 @@ JoinedCapture::~JoinedCapture() {
 
 void JoinedCapture::end() {
   observing_.reset();
-  capturing_.wait(stream_);
   is_joined_ = false;
+  capturing_.wait(stream_);
+  cuda::continue_capture_after(capturing_, stream_);
 }
 
 }  // namespace burin::detail

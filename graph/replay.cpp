@@ -100,8 +100,8 @@ void Captured::add_to_capture(StreamView capturing) {
       random.empty(), CaptureError,
       "add_to_capture: the graph draws random numbers, which would be the same in every run of the caller's");
   fill_homes(capturing);
-  kernels.flush(exec.get());
-  cuda::launch_graph(exec.get(), capturing);
+  kernels.flush_template();
+  cuda::add_child_to_capture(graph.get(), capturing);
 }
 
 void Captured::replay(StreamView user) {

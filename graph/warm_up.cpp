@@ -51,7 +51,7 @@ void WarmUp::run_once() {
   for (const Tensor& result : results) {
     BURIN_CHECK(result.defined(), CaptureError, "capture: output {} of the callable is undefined",
                 outputs_.size());
-    Output output{result.spec(), std::nullopt, result.buffer()->bytes()};
+    Output output{result.spec(), result.layout(), std::nullopt, result.buffer()->bytes()};
     const auto last = std::find_if(requests.rbegin(), requests.rend(), [&](const CaptureMemory::Request& r) {
       return r.data == result.buffer()->data();
     });

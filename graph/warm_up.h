@@ -32,6 +32,7 @@ class WarmUp final : public OpObserver {
   // Of the last run:
   struct Output {
     TensorSpec spec;
+    Layout layout = Layout::contiguous;
     std::optional<std::size_t> request;  // the allocation that it lies in, by its place in the run
     std::size_t buffer_bytes = 0;
   };

@@ -84,6 +84,7 @@ constexpr CudaApi kLinked = {
     .cudaGraphGetEdges = ::cudaGraphGetEdges,
     .cudaGraphNodeGetType = ::cudaGraphNodeGetType,
     .cudaGraphKernelNodeGetParams = ::cudaGraphKernelNodeGetParams,
+    .cudaGraphKernelNodeSetParams = ::cudaGraphKernelNodeSetParams,
     .cudaGraphMemcpyNodeGetParams = ::cudaGraphMemcpyNodeGetParams,
     .cudaGraphMemsetNodeGetParams = ::cudaGraphMemsetNodeGetParams,
     .cudaGraphDebugDotPrint = ::cudaGraphDebugDotPrint,

@@ -64,6 +64,7 @@ struct CudaApi {
   decltype(&::cudaGraphGetEdges) cudaGraphGetEdges;
   decltype(&::cudaGraphNodeGetType) cudaGraphNodeGetType;
   decltype(&::cudaGraphKernelNodeGetParams) cudaGraphKernelNodeGetParams;
+  decltype(&::cudaGraphKernelNodeSetParams) cudaGraphKernelNodeSetParams;
   decltype(&::cudaGraphMemcpyNodeGetParams) cudaGraphMemcpyNodeGetParams;
   decltype(&::cudaGraphMemsetNodeGetParams) cudaGraphMemsetNodeGetParams;
   decltype(&::cudaGraphDebugDotPrint) cudaGraphDebugDotPrint;

@@ -60,8 +60,15 @@ std::vector<std::size_t> places_of(std::size_t nodes, const Edges& edges) {
 
 }  // namespace
 
-void destroy_graph(void* graph) noexcept { ignore(api().cudaGraphDestroy(graph_of(graph))); }
-void destroy_graph_exec(void* exec) noexcept { ignore(api().cudaGraphExecDestroy(exec_of(exec))); }
+void destroy_graph(void* graph) noexcept {
+  const BesideCapture beside;
+  ignore(api().cudaGraphDestroy(graph_of(graph)));
+}
+
+void destroy_graph_exec(void* exec) noexcept {
+  const BesideCapture beside;
+  ignore(api().cudaGraphExecDestroy(exec_of(exec)));
+}
 
 bool is_default_stream(StreamView stream) noexcept {
   const cudaStream_t handle = native(stream);
@@ -161,7 +168,11 @@ KernelNode read_kernel_node(void* node, const void* kernel) {
   return out;
 }
 
-void update_kernel_node(void* exec, KernelNode& node) {
+namespace {
+
+/// Calls set(params) with the node's arguments.
+template <class Set>
+void with_params(KernelNode& node, Set&& set) {
   std::vector<void*> pointers;
   pointers.reserve(node.arguments.size());
   for (const KernelNode::Argument& argument : node.arguments)
@@ -172,7 +183,44 @@ void update_kernel_node(void* exec, KernelNode& node) {
   params.blockDim = dim3(node.block[0], node.block[1], node.block[2]);
   params.sharedMemBytes = static_cast<unsigned>(node.shared_bytes);
   params.kernelParams = pointers.data();
-  BURIN_CUDA(kOp, cudaGraphExecKernelNodeSetParams, exec_of(exec), node_of(node.node), &params);
+  set(params);
+}
+
+}  // namespace
+
+void update_kernel_node(void* exec, KernelNode& node) {
+  with_params(node, [&](const cudaKernelNodeParams& params) {
+    BURIN_CUDA(kOp, cudaGraphExecKernelNodeSetParams, exec_of(exec), node_of(node.node), &params);
+  });
+}
+
+void update_template_node(KernelNode& node) {
+  with_params(node, [&](const cudaKernelNodeParams& params) {
+    BURIN_CUDA(kOp, cudaGraphKernelNodeSetParams, node_of(node.node), &params);
+  });
+}
+
+void add_child_to_capture(void* graph, StreamView capturing) {
+  const DeviceGuard guard(capturing.device().index, kOp);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t parent = nullptr;
+  const cudaGraphNode_t* tips = nullptr;
+  std::size_t count = 0;
+  BURIN_CUDA("add_to_capture", cudaStreamGetCaptureInfo, native(capturing), &status, nullptr, &parent, &tips,
+             nullptr, &count);
+  cudaGraphNode_t child = nullptr;
+  BURIN_CUDA("add_to_capture", cudaGraphAddChildGraphNode, &child, parent, tips, count, graph_of(graph));
+  BURIN_CUDA("add_to_capture", cudaStreamUpdateCaptureDependencies, native(capturing), &child, nullptr, 1,
+             cudaStreamSetCaptureDependencies);
+}
+
+void continue_capture_after(StreamView capturing, StreamView other) {
+  std::vector<void*> tips = capture_tips(other);
+  if (tips.empty()) return;
+  std::vector<cudaGraphNode_t> nodes;
+  for (void* tip : tips) nodes.push_back(node_of(tip));
+  BURIN_CUDA("record", cudaStreamUpdateCaptureDependencies, native(capturing), nodes.data(), nullptr,
+             nodes.size(), cudaStreamSetCaptureDependencies);
 }
 
 GraphExecHandle instantiate(void* graph, int device) {
@@ -184,6 +232,7 @@ GraphExecHandle instantiate(void* graph, int device) {
 }
 
 void upload_graph(void* exec, StreamView stream) {
+  const BesideCapture beside;
   const DeviceGuard guard(stream.device().index, kOp);
   BURIN_CUDA("capture_end", cudaGraphUpload, exec_of(exec), native(stream));
 }

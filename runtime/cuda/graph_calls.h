@@ -73,6 +73,14 @@ KernelNode read_kernel_node(void* node, const void* kernel);
 /// The node takes these arguments in every later launch.
 void update_kernel_node(void* exec, KernelNode& node);
 
+/// The same in the graph itself, for those that are made of it later.
+void update_template_node(KernelNode& node);
+
+/// A child node behind what is recorded on the stream, which goes on behind it.
+void add_child_to_capture(void* graph, StreamView capturing);
+/// `capturing`, which has waited for `other` in one capture, goes on behind what is recorded on `other` only.
+void continue_capture_after(StreamView capturing, StreamView other);
+
 GraphExecHandle instantiate(void* graph, int device);
 /// Prepares the first launch, in the order of the stream.
 void upload_graph(void* exec, StreamView stream);

@@ -39,7 +39,7 @@ cudaError_t record(FakeState& state, FakeEvent& event, const std::shared_ptr<Fak
 
 /// In a capture, a node that records the event at each launch of the graph.
 cudaError_t record_external(FakeState& state, FakeEvent& event, const std::shared_ptr<FakeStream>& stream) {
-  if (!stream->capture) return cudaErrorInvalidValue;
+  if (!stream->capture) return cudaErrorIllegalState;
   if (event.device != stream->device) return cudaErrorInvalidResourceHandle;
   FakeWork work;
   work.kind = FakeWork::Kind::record;

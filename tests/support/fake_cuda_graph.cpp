@@ -232,6 +232,12 @@ void add_fake_graph(cuda::CudaApi& table) {
   table.cudaGraphKernelNodeGetParams = [](cudaGraphNode_t node, cudaKernelNodeParams* out) {
     return get_parameters("cudaGraphKernelNodeGetParams", node, out, get_kernel);
   };
+  table.cudaGraphKernelNodeSetParams = [](cudaGraphNode_t handle, const cudaKernelNodeParams* given) {
+    return fake_call("cudaGraphKernelNodeSetParams", [&](FakeState& state, FakeThread&) {
+      FakeNode* node = state.find_node(handle, "cudaGraphKernelNodeSetParams");
+      return node && given ? state.set_kernel(*node, *given) : cudaErrorInvalidValue;
+    });
+  };
   table.cudaGraphMemcpyNodeGetParams = [](cudaGraphNode_t node, cudaMemcpy3DParms* out) {
     return get_parameters("cudaGraphMemcpyNodeGetParams", node, out, get_copy);
   };

@@ -19,6 +19,7 @@ FakeExec* find_exec(FakeState& state, cudaGraphExec_t exec, const char* function
 
 cudaError_t instantiate(FakeState& state, cudaGraphExec_t* out, cudaGraph_t handle,
                         unsigned long long flags) {
+  if (const cudaError_t code = state.unsafe_call(); code != cudaSuccess) return code;
   const auto graph = state.find_graph(handle, "cudaGraphInstantiate");
   constexpr unsigned long long kKnown =
       cudaGraphInstantiateFlagAutoFreeOnLaunch | cudaGraphInstantiateFlagUseNodePriority;
@@ -34,18 +35,7 @@ cudaError_t set_kernel(FakeState& state, FakeExec& exec, const FakeNode& source,
   std::deque<FakeNode>& nodes = exec.graph->nodes;
   const auto node = std::find_if(nodes.begin(), nodes.end(),
                                  [&](const FakeNode& copy) { return copy.origin == source.id; });
-  if (node == nodes.end() || node->work->kind != FakeWork::Kind::kernel || !given.func || !given.kernelParams)
-    return cudaErrorInvalidValue;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = given.gridDim;
-  config.blockDim = given.blockDim;
-  config.dynamicSmemBytes = given.sharedMemBytes;
-  FakeWork work;
-  const cudaError_t code = state.make_kernel_work(given.func, config, given.kernelParams, work);
-  if (code != cudaSuccess) return code;
-  node->work = std::make_shared<const FakeWork>(std::move(work));
-  node->serial = state.serial;
-  return cudaSuccess;
+  return node == nodes.end() ? cudaErrorInvalidValue : state.set_kernel(*node, given);
 }
 
 using Steps = std::vector<FakeGraphRun::Step>;
@@ -100,11 +90,8 @@ void wait_for_last(FakeState& state, const FakeExec& exec, const std::shared_ptr
 cudaError_t launch(FakeState& state, FakeExec& exec, const std::shared_ptr<FakeStream>& stream) {
   if (const cudaError_t code = state.refuse_work(*stream); code != cudaSuccess) return code;
   if (stream->capture) {
-    FakeWork work;
-    work.kind = FakeWork::Kind::graph;
-    work.child = state.copy_graph(*exec.graph);
-    state.capture_node(*stream, std::move(work));
-    return cudaSuccess;
+    FakeState::invalidate(*stream->capture);
+    return cudaErrorStreamCaptureUnsupported;
   }
   const auto run = std::make_shared<FakeGraphRun>();
   append(run->steps, *exec.graph, {});
@@ -128,6 +115,21 @@ cudaError_t upload(FakeState& state, const FakeExec& exec, const std::shared_ptr
 }
 
 }  // namespace
+
+cudaError_t FakeState::set_kernel(FakeNode& node, const cudaKernelNodeParams& given) {
+  if (node.work->kind != FakeWork::Kind::kernel || !given.func || !given.kernelParams)
+    return cudaErrorInvalidValue;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = given.gridDim;
+  config.blockDim = given.blockDim;
+  config.dynamicSmemBytes = given.sharedMemBytes;
+  FakeWork work;
+  const cudaError_t code = make_kernel_work(given.func, config, given.kernelParams, work);
+  if (code != cudaSuccess) return code;
+  node.work = std::make_shared<const FakeWork>(std::move(work));
+  node.serial = serial;
+  return cudaSuccess;
+}
 
 bool FakeState::run_node(FakeGraphRun& graph) {
   if (graph.ready.empty()) return false;
@@ -155,6 +157,7 @@ void add_fake_graph_exec(cuda::CudaApi& table) {
     return fake_call(
         "cudaGraphExecDestroy",
         [&](FakeState& state, FakeThread&) {
+          if (const cudaError_t code = state.unsafe_call(); code != cudaSuccess) return code;
           if (!find_exec(state, exec, "cudaGraphExecDestroy")) return cudaErrorInvalidValue;
           state.execs.erase(reinterpret_cast<std::uintptr_t>(exec));
           state.recycle(reinterpret_cast<std::uintptr_t>(exec));

@@ -191,41 +191,36 @@ TEST_P(Graphs, MayBeEmpty) {
   EXPECT_EQ(api().cudaGraphExecDestroy(exec), cudaSuccess);
 }
 
-TEST_P(Graphs, AreAChildNodeWhenLaunchedInACapture) {
+TEST_P(Graphs, CannotBeLaunchedIntoACapture) {
   Material used;
-  const cudaGraphExec_t inner = instantiate_only(used.capture_add(1));
-  const cudaGraph_t graph = capture(used.stream, [&] {
-    EXPECT_EQ(api().cudaGraphLaunch(inner, used.stream), cudaSuccess);
-    add(used.data, 10, used.stream);
-    EXPECT_EQ(api().cudaGraphLaunch(inner, used.stream), cudaSuccess);
-  });
-  EXPECT_EQ(api().cudaGraphExecDestroy(inner), cudaSuccess);
-  std::vector<cudaGraphNodeType> types;
-  for (cudaGraphNode_t node : nodes_of(graph)) types.push_back(type_of(node));
-  EXPECT_THAT(types, ElementsAre(cudaGraphNodeTypeGraph, cudaGraphNodeTypeKernel, cudaGraphNodeTypeGraph));
-  EXPECT_EQ(edge_count(graph), 2U);
-  const cudaGraphExec_t exec = instantiate_only(graph);
-  EXPECT_EQ(used.value(), 0);
+  const cudaGraphExec_t exec = instantiate_only(used.capture_add(1));
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(api().cudaStreamBeginCapture(used.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(api().cudaGraphLaunch(exec, used.stream), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(api().cudaStreamEndCapture(used.stream, &graph), cudaErrorStreamCaptureInvalidated);
   EXPECT_EQ(api().cudaGraphLaunch(exec, used.stream), cudaSuccess);
-  EXPECT_EQ(used.value(), 12);
+  EXPECT_EQ(used.value(), 1);
   EXPECT_EQ(api().cudaGraphExecDestroy(exec), cudaSuccess);
 }
 
-TEST_P(Graphs, LaunchedInACaptureTakeTheirUpdatesAlong) {
+TEST_P(Graphs, TakeUpdatesOfTheirNodesAlongAsChildren) {
   Material used;
   const cudaGraph_t source = used.capture_add(1);
-  const cudaGraphExec_t inner = instantiate(source);
+  const cudaGraphNode_t node = nodes_of(source)[0];
   cudaKernelNodeParams params = {};
-  EXPECT_EQ(api().cudaGraphKernelNodeGetParams(nodes_of(source)[0], &params), cudaSuccess);
+  EXPECT_EQ(api().cudaGraphKernelNodeGetParams(node, &params), cudaSuccess);
   int value = 10;
   void* arguments[] = {params.kernelParams[0], &value};
   params.kernelParams = arguments;
-  EXPECT_EQ(api().cudaGraphExecKernelNodeSetParams(inner, nodes_of(source)[0], &params), cudaSuccess);
-  const cudaGraphExec_t exec = instantiate_only(
-      capture(used.stream, [&] { EXPECT_EQ(api().cudaGraphLaunch(inner, used.stream), cudaSuccess); }));
+  EXPECT_EQ(api().cudaGraphKernelNodeSetParams(node, &params), cudaSuccess);
+  cudaGraph_t parent = nullptr;
+  EXPECT_EQ(api().cudaGraphCreate(&parent, 0), cudaSuccess);
+  cudaGraphNode_t child = nullptr;
+  EXPECT_EQ(api().cudaGraphAddChildGraphNode(&child, parent, nullptr, 0, source), cudaSuccess);
+  const cudaGraphExec_t exec = instantiate_only(parent);
   EXPECT_EQ(api().cudaGraphLaunch(exec, used.stream), cudaSuccess);
   EXPECT_EQ(used.value(), 10);
-  for (cudaGraphExec_t made : {inner, exec}) EXPECT_EQ(api().cudaGraphExecDestroy(made), cudaSuccess);
+  EXPECT_EQ(api().cudaGraphExecDestroy(exec), cudaSuccess);
   EXPECT_EQ(api().cudaGraphDestroy(source), cudaSuccess);
 }
 
@@ -335,7 +330,7 @@ TEST_P(Graphs, RefuseNodesOfOtherGraphs) {
 TEST_P(Graphs, RecordExternalEventsAtEachLaunch) {
   Material used;
   EXPECT_EQ(api().cudaEventRecordWithFlags(used.event, used.stream, cudaEventRecordExternal),
-            cudaErrorInvalidValue);  // outside a capture
+            cudaErrorIllegalState);  // outside a capture
   EXPECT_EQ(api().cudaEventRecordWithFlags(used.event, used.stream, cudaEventRecordDefault), cudaSuccess);
   const cudaGraph_t graph = capture(used.stream, [&] {
     EXPECT_EQ(api().cudaEventRecordWithFlags(used.event, used.stream, cudaEventRecordExternal), cudaSuccess);
@@ -370,20 +365,37 @@ TEST_P(Graphs, CannotBeUploadedToACapture) {
   EXPECT_EQ(api().cudaGraphExecDestroy(exec), cudaSuccess);
 }
 
-TEST_P(Graphs, MayBeMadeUsedAndDestroyedBesideACapture) {
+TEST_P(Graphs, MayBeMadeUsedAndDestroyedBesideACaptureInRelaxedMode) {
   Material used;
   const cudaGraph_t graph = used.capture_add(1);
-  for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeGlobal}) {
+  cudaGraph_t captured = nullptr;
+  EXPECT_EQ(api().cudaStreamBeginCapture(used.other, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  EXPECT_EQ(api().cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  const cudaGraphExec_t exec = instantiate(graph);
+  EXPECT_EQ(api().cudaGraphUpload(exec, used.stream), cudaSuccess);
+  EXPECT_EQ(api().cudaGraphLaunch(exec, used.stream), cudaSuccess);
+  EXPECT_EQ(api().cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(api().cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(api().cudaStreamEndCapture(used.other, &captured), cudaSuccess);
+  EXPECT_EQ(api().cudaGraphDestroy(captured), cudaSuccess);
+  EXPECT_EQ(used.value(), 1);
+  EXPECT_EQ(api().cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_P(Graphs, CannotBeMadeOrDestroyedByAThreadThatCaptures) {
+  Material used;
+  const cudaGraph_t graph = used.capture_add(1);
+  const cudaGraphExec_t exec = instantiate(graph);
+  for (const bool make : {true, false}) {
     cudaGraph_t captured = nullptr;
-    EXPECT_EQ(api().cudaStreamBeginCapture(used.other, mode), cudaSuccess);
-    const cudaGraphExec_t exec = instantiate(graph);
-    EXPECT_EQ(api().cudaGraphUpload(exec, used.stream), cudaSuccess);
-    EXPECT_EQ(api().cudaGraphLaunch(exec, used.stream), cudaSuccess);
-    EXPECT_EQ(api().cudaGraphExecDestroy(exec), cudaSuccess);
-    EXPECT_EQ(api().cudaStreamEndCapture(used.other, &captured), cudaSuccess);
-    EXPECT_EQ(api().cudaGraphDestroy(captured), cudaSuccess);
+    cudaGraphExec_t made = nullptr;
+    EXPECT_EQ(api().cudaStreamBeginCapture(used.other, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(make ? api().cudaGraphInstantiate(&made, graph, 0) : api().cudaGraphExecDestroy(exec),
+              cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(api().cudaStreamEndCapture(used.other, &captured), cudaErrorStreamCaptureInvalidated);
   }
-  EXPECT_EQ(used.value(), 2);
+  EXPECT_EQ(api().cudaGraphExecDestroy(exec), cudaSuccess);
   EXPECT_EQ(api().cudaGraphDestroy(graph), cudaSuccess);
 }
 

@@ -207,6 +207,7 @@ struct FakeState {
   std::shared_ptr<FakeGraph> copy_graph(const FakeGraph& graph);
   std::shared_ptr<FakeGraph> find_graph(cudaGraph_t graph, const char* function);
   FakeNode* find_node(cudaGraphNode_t node, const char* function);
+  cudaError_t set_kernel(FakeNode& node, const cudaKernelNodeParams& given);
   /// Runs one node. Whether there are more.
   bool run_node(FakeGraphRun& graph);
 
