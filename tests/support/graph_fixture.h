@@ -1,6 +1,7 @@
 #pragma once
 // What tests of captures and graphs share, on a GPU or on the fake device.
 
+#include <burin/graph/capture.h>
 #include <burin/runtime/memory/caching_pool.h>
 #include <support/cuda_fixture.h>
 #include <support/graph_ops.h>
@@ -44,6 +45,25 @@ class OnGraphs : public OnCuda {
     const std::vector<float> values = to_vector<float>(ctx, x);
     EXPECT_EQ(values, std::vector<float>(values.size(), values.at(0)));
     return values.at(0);
+  }
+  static bool is_capturing(const Context& ctx) { return cuda::capture_id(ctx.stream()) != 0; }
+  /// Eager work on the context is possible, and right.
+  static void expect_usable(Context& ctx) {
+    EXPECT_FALSE(is_capturing(ctx));
+    EXPECT_EQ(value_of(ctx, affine(ctx, filled(ctx, 1), 2, 1)), 3);
+  }
+  /// A graph of y = a * x + b, recorded by hand, into `graph`.
+  static Tensor record_affine(CudaGraph& graph, Context& ctx, const Tensor& x, float a, float b,
+                              const GraphPool& into = {}) {
+    graph.capture_begin(ctx, into);
+    Tensor y = affine(ctx, x, a, b);
+    graph.capture_end();
+    return y;
+  }
+  /// What the pool holds once everything that nobody uses was given back.
+  std::size_t trimmed_bytes() {
+    pool_->trim();
+    return pool_->reserved_bytes();
   }
   const std::shared_ptr<CachingPool>& pool() const { return pool_; }
   std::vector<std::string>& warnings() { return warnings_; }  // of the contexts made here
