@@ -81,8 +81,8 @@ class FakeCuda {
   bool touch(const void* data, std::size_t bytes);
 
   /// The n-th call from now (from 1) of any function, or of the one named, returns `code`, and so do all
-  /// later ones if `and_all_later`. Calls that release something release it all the same. Replaces what was
-  /// asked for before; n = 0 ends it.
+  /// later ones if `and_all_later`. Calls that release something, or end a capture, do so all the same.
+  /// Replaces what was asked for before; n = 0 ends it.
   void fail_call(std::uint64_t n, cudaError_t code, bool and_all_later = false,
                  std::string_view function = {});
   /// Whether a call has failed since fail_call.

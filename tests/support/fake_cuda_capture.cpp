@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -37,7 +38,6 @@ cudaError_t begin(FakeState& state, FakeStream& stream, cudaStreamCaptureMode mo
 }
 
 cudaError_t end(FakeState& state, FakeStream& stream, cudaGraph_t* graph) {
-  *graph = nullptr;
   const std::shared_ptr<FakeCapture> capture = stream.capture;
   if (!capture) return cudaErrorIllegalState;
   if (capture->origin != &stream) {
@@ -124,10 +124,19 @@ void add_fake_capture(cuda::CudaApi& table) {
     });
   };
   table.cudaStreamEndCapture = [](cudaStream_t handle, cudaGraph_t* graph) {
-    return fake_call("cudaStreamEndCapture", [&](FakeState& state, FakeThread&) {
-      const auto stream = state.find_stream(handle, "cudaStreamEndCapture");
-      return stream ? end(state, *stream, graph) : cudaErrorInvalidResourceHandle;
-    });
+    *graph = nullptr;
+    const cudaError_t code = fake_call(
+        "cudaStreamEndCapture",
+        [&](FakeState& state, FakeThread&) {
+          const auto stream = state.find_stream(handle, "cudaStreamEndCapture");
+          return stream ? end(state, *stream, graph) : cudaErrorInvalidResourceHandle;
+        },
+        FakeCall::release);
+    if (code == cudaSuccess) return code;
+    FakeState& state = *FakeState::in_force();
+    const std::lock_guard lock(state.mutex);
+    state.graphs.erase(std::exchange(*graph, nullptr));  // of a call that was to fail
+    return code;
   };
   table.cudaStreamGetCaptureInfo =
       [](cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph,
