@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
 namespace burin::cuda {
@@ -89,12 +90,15 @@ GraphHandle end_capture(StreamView stream) {
   return owned;
 }
 
-void abandon_capture(StreamView stream) noexcept try {
-  const DeviceGuard guard(stream.device().index, kOp);
+void abandon_capture(StreamView stream) noexcept {
+  std::optional<DeviceGuard> guard;
+  try {
+    guard.emplace(stream.device().index, kOp);
+  } catch (...) {  // a device that is lost: the stream is told all the same
+  }
   cudaGraph_t graph = nullptr;
   ignore(api().cudaStreamEndCapture(native(stream), &graph));
   if (graph) destroy_graph(graph);
-} catch (...) {  // the device is lost, and the capture with it
 }
 
 std::vector<void*> capture_tips(StreamView stream) {
