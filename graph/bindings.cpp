@@ -1,4 +1,6 @@
-#include <burin/graph/bindings.h>
+#include <burin/graph/graph_state.h>
+#include <burin/graph/rebind.h>
+#include <burin/runtime/config.h>
 
 #include <cstring>
 
@@ -35,17 +37,35 @@ void GraphKernels::point(Binding& binding, const void* address) {
 }
 
 void GraphKernels::flush_template() {
-  for (Entry& entry : nodes_) cuda::update_template_node(entry.node);
+  if constexpr (kHasCuda)
+    for (Entry& entry : nodes_) cuda::update_template_node(entry.node);
 }
 
 void GraphKernels::flush(void* exec) {
   if (!any_dirty_) return;
   for (Entry& entry : nodes_) {
     if (!entry.is_dirty) continue;
-    cuda::update_kernel_node(exec, entry.node);
+    if constexpr (kHasCuda) cuda::update_kernel_node(exec, entry.node);
     entry.is_dirty = false;
   }
   any_dirty_ = false;
+}
+
+bool can_rebind_output(const CudaGraph& graph, std::size_t index) {
+  const Binding& output = captured_in(const_cast<CudaGraph&>(graph), "rebind_output").outputs.at(index);
+  return output.is_patchable && !output.sites.empty();
+}
+
+bool rebind_output(CudaGraph& graph, std::size_t index, const Tensor& fresh) {
+  Captured& captured = captured_in(graph, "rebind_output");
+  Binding& output = captured.outputs.at(index);
+  if (!can_rebind_output(graph, index) || !is_bindable(fresh.raw()) || fresh.spec() != output.spec)
+    return false;
+  for (const std::shared_ptr<StreamState>& user : captured.used) fresh.record_use(StreamView(user.get()));
+  captured.kernels.point(output, fresh.raw());
+  output.home = fresh;
+  captured.output_tensors.at(index) = fresh;
+  return true;
 }
 
 }  // namespace burin::detail

@@ -8,6 +8,9 @@
 
 namespace burin::detail {
 
+/// Whether rebind_output() can succeed.
+bool can_rebind_output(const CudaGraph& graph, std::size_t index);
+
 /// Later replays write output `index` to `fresh`, a dense tensor of its spec that nobody else uses, and
 /// CudaGraph::outputs() says so. False, and nothing has changed, where a library may have hidden the address,
 /// or the output is a part of a larger tensor.

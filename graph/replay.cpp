@@ -1,7 +1,6 @@
 // Running a captured graph: what is checked, exchanged and put in order before the launch.
 
 #include <burin/graph/graph_state.h>
-#include <burin/graph/rebind.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/context.h>
 #include <burin/runtime/copy.h>
@@ -137,19 +136,6 @@ void Captured::replay(StreamView user) {
     slot.on_device = slot.generator.next();
     slot.is_known = true;
   }
-}
-
-bool rebind_output(CudaGraph& graph, std::size_t index, const Tensor& fresh) {
-  Captured& captured = captured_in(graph, "rebind_output");
-  Binding& output = captured.outputs.at(index);
-  if (!output.is_patchable || output.sites.empty() || !is_bindable(fresh.raw()) ||
-      fresh.spec() != output.spec)
-    return false;
-  for (const std::shared_ptr<StreamState>& user : captured.used) fresh.record_use(StreamView(user.get()));
-  captured.kernels.point(output, fresh.raw());
-  output.home = fresh;
-  captured.output_tensors.at(index) = fresh;
-  return true;
 }
 
 }  // namespace burin::detail

@@ -79,6 +79,12 @@ std::vector<std::pair<std::string, Tensor>> Module::named_buffers() const {
   return tensors_of(members(), true);
 }
 
+std::vector<const Parameter*> Module::parameters() const {
+  std::vector<const Parameter*> all;
+  for (const auto& [name, parameter] : members().parameters()) all.push_back(parameter);
+  return all;
+}
+
 std::vector<std::pair<std::string, const Module*>> Module::named_modules() const {
   const Members all = members();
   return {all.modules().begin(), all.modules().end()};

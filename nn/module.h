@@ -95,6 +95,9 @@ class BURIN_API Module {
   /// By dotted name, in order of declaration; undefined tensors where there is no value yet.
   std::vector<std::pair<std::string, Tensor>> named_parameters() const;
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
+  /// The parameters and buffers themselves, in order of declaration; they stay where they are until the
+  /// module is moved or assigned to.
+  std::vector<const Parameter*> parameters() const;
   /// Every module below this one.
   std::vector<std::pair<std::string, const Module*>> named_modules() const;
   /// Parameters and buffers that have a value.

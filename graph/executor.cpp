@@ -1,0 +1,212 @@
+#include <burin/graph/executor_state.h>
+#include <burin/graph/rebind.h>
+#include <burin/ops/concat/concat.h>
+#include <burin/runtime/check.h>
+#include <burin/runtime/copy.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace burin {
+namespace {
+
+using detail::ExecutorEntry;
+using detail::InputKey;
+using detail::Piece;
+using detail::Signature;
+
+std::string name_of(const ExecutorOptions& options, std::size_t input) {
+  return input < options.names.size() ? options.names[input] : fmt::format("input {}", input);
+}
+
+Signature signature_of(std::span<const Tensor> inputs, std::int64_t batch = -1) {
+  Signature signature;
+  for (const Tensor& x : inputs) {
+    IntList extents = x.shape().extents();
+    if (batch >= 0) extents[0] = batch;
+    signature.push_back({x.dtype(), Shape(extents), x.layout()});
+  }
+  return signature;
+}
+
+void check_inputs(const Context& ctx, const ExecutorOptions& options, std::span<const Tensor> inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& x = inputs[i];
+    BURIN_CHECK(x.defined(), ShapeError, "GraphExecutor: {} is undefined", name_of(options, i));
+    BURIN_CHECK(x.device() == ctx.device() || x.device().is_cpu(), DeviceError,
+                "GraphExecutor: {} is on {}, and must be on {} or on the host", name_of(options, i),
+                name(x.device()), name(ctx.device()));
+  }
+}
+
+std::int64_t batch_of(const ExecutorOptions& options, std::span<const Tensor> inputs) {
+  BURIN_CHECK(!inputs.empty(), ShapeError, "GraphExecutor: with buckets there must be an input");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    BURIN_CHECK(inputs[i].rank() >= 1, ShapeError,
+                "GraphExecutor: {} is a scalar, and buckets are batch sizes", name_of(options, i));
+    BURIN_CHECK(inputs[i].extent(0) == inputs[0].extent(0), ShapeError,
+                "GraphExecutor: the batch of {} ({}) must equal that of {} ({})", name_of(options, i),
+                inputs[i].extent(0), name_of(options, 0), inputs[0].extent(0));
+  }
+  return inputs[0].extent(0);
+}
+
+std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
+  std::vector<Tensor> rows;
+  for (const Tensor& x : inputs) rows.push_back(x.slice(0, begin, end));
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Tensor> GraphExecutor::State::run_eagerly(std::span<const Tensor> inputs) {
+  std::vector<Tensor> on_device;
+  for (const Tensor& x : inputs) on_device.push_back(to(ctx, x, ctx.device()));
+  ++eager_runs;
+  return forward(ctx, on_device);
+}
+
+std::vector<Tensor> GraphExecutor::State::run(std::span<const Tensor> inputs) {
+  check_inputs(ctx, options, inputs);
+  const std::int64_t batch = options.buckets.empty() ? -1 : batch_of(options, inputs);
+  if (!options.graphs || ctx.device().is_cpu() || batch == 0) return run_eagerly(inputs);
+  notice_new_weights();
+  if (batch < 0) {
+    ExecutorEntry& entry = entry_for(signature_of(inputs), -1, inputs);
+    return entry.graph.is_captured() ? replay(entry, inputs, -1) : run_eagerly(inputs);
+  }
+  const std::vector<Piece> pieces = detail::pieces_of(batch, options.buckets);
+  if (pieces.size() == 1) return run_piece(inputs, pieces.front());
+  std::vector<std::vector<Tensor>> parts;  // by output
+  for (const Piece& piece : pieces) {
+    std::vector<Tensor> results = run_piece(rows_of(inputs, piece.begin, piece.end), piece);
+    parts.resize(results.size());
+    for (std::size_t i = 0; i < results.size(); ++i) parts[i].push_back(std::move(results[i]));
+  }
+  std::vector<Tensor> joined;
+  for (const std::vector<Tensor>& part : parts) joined.push_back(concat(ctx, part));
+  return joined;
+}
+
+std::vector<Tensor> GraphExecutor::State::run_piece(std::span<const Tensor> inputs, const Piece& piece) {
+  ExecutorEntry& entry = entry_for(signature_of(inputs, piece.bucket), piece.bucket, {});
+  if (!entry.graph.is_captured()) return run_eagerly(inputs);
+  const std::int64_t batch = piece.end - piece.begin;
+  return replay(entry, batch == piece.bucket ? inputs : padded(entry, inputs, batch), batch);
+}
+
+/// The inputs at the head of tensors of the bucket's batch, whose other rows are whatever ran there before,
+/// at first zeros.
+std::span<const Tensor> GraphExecutor::State::padded(ExecutorEntry& entry, std::span<const Tensor> inputs,
+                                                     std::int64_t batch) {
+  if (entry.padded.empty()) {
+    std::vector<Tensor> made;
+    for (const InputKey& key : entry.signature) {
+      made.push_back(zeros(ctx, key.shape, key.dtype));
+      if (key.layout == Layout::channels_last) made.back() = to(ctx, made.back(), key.layout);
+    }
+    entry.padded = std::move(made);
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    Tensor rows = entry.padded[i].slice(0, 0, batch);
+    copy(ctx, rows, inputs[i]);
+  }
+  return entry.padded;
+}
+
+std::vector<Tensor> GraphExecutor::State::replay(ExecutorEntry& entry, std::span<const Tensor> inputs,
+                                                 std::int64_t batch) {
+  free_outputs(entry);
+  entry.graph.replay(ctx.stream(), inputs);
+  ++replays;
+  std::vector<Tensor> results;
+  results.reserve(entry.outputs.size());
+  for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
+    const Tensor& output = entry.graph.outputs()[i];
+    const bool is_cut = batch >= 0 && batch < entry.batch;
+    if (is_cut) {
+      BURIN_CHECK(
+          output.rank() >= 1 && output.extent(0) == entry.batch, ShapeError,
+          "GraphExecutor: output {} has shape {}, and must have the batch ({}) as its first extent to be run "
+          "in buckets",
+          i, output.shape(), entry.batch);
+    }
+    const Tensor result = is_cut ? output.slice(0, 0, batch) : output;
+    results.push_back(entry.outputs[i].is_exchangeable ? result
+                                                       : to(ctx, clone(ctx, result), result.layout()));
+  }
+  return results;
+}
+
+/// Outputs that a caller still holds are left to it: the graph gets other memory for them.
+void GraphExecutor::State::free_outputs(ExecutorEntry& entry) {
+  for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
+    ExecutorEntry::Output& state = entry.outputs[i];
+    if (!state.is_exchangeable) continue;
+    const Tensor& output = entry.graph.outputs()[i];
+    if (output.buffer().use_count() <= state.owners && !output.buffer()->is_used_elsewhere()) continue;
+    state.is_exchangeable =
+        detail::rebind_output(entry.graph, i, empty(ctx, output.shape(), output.dtype(), output.layout()));
+    state.owners = entry.graph.outputs()[i].buffer().use_count();
+  }
+}
+
+GraphExecutor::GraphExecutor(Context& ctx, Forward forward, ExecutorOptions options) {
+  BURIN_CHECK(forward, Error, "GraphExecutor: the callable is empty");
+  options.buckets = detail::sorted_buckets(std::move(options.buckets));
+  state_.reset(new State{.ctx = ctx, .forward = std::move(forward), .options = std::move(options)});
+}
+
+GraphExecutor::GraphExecutor(Context& ctx, const nn::Module& module, ExecutorOptions options)
+    : GraphExecutor(
+          ctx,
+          [&module](Context& c, std::span<const Tensor> inputs) {
+            BURIN_CHECK(inputs.size() == 1, ShapeError,
+                        "GraphExecutor: a module takes 1 input, and {} are given", inputs.size());
+            return std::vector<Tensor>{module(c, inputs[0])};
+          },
+          std::move(options)) {
+  state_->module = &module;
+}
+
+GraphExecutor::~GraphExecutor() = default;
+GraphExecutor::GraphExecutor(GraphExecutor&&) noexcept = default;
+GraphExecutor& GraphExecutor::operator=(GraphExecutor&&) noexcept = default;
+
+std::vector<Tensor> GraphExecutor::run(std::span<const Tensor> inputs) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->run(inputs);
+}
+
+Tensor GraphExecutor::run(const Tensor& x) {
+  std::vector<Tensor> outputs = run(std::span(&x, 1));
+  BURIN_CHECK(outputs.size() == 1, ShapeError, "GraphExecutor: run(x) is for one output, and there are {}",
+              outputs.size());
+  return std::move(outputs.front());
+}
+
+void GraphExecutor::prepare(std::span<const Tensor> examples) {
+  const std::lock_guard lock(state_->mutex);
+  state_->prepare(examples);
+}
+
+std::vector<GraphForecast> GraphExecutor::forecast(std::span<const Tensor> examples) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->forecast(examples);
+}
+
+ExecutorReport GraphExecutor::report() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->report();
+}
+
+void GraphExecutor::clear() {
+  const std::lock_guard lock(state_->mutex);
+  state_->clear();
+}
+
+Context& GraphExecutor::context() const { return state_->ctx; }
+const Forward& GraphExecutor::forward() const { return state_->forward; }
+const ExecutorOptions& GraphExecutor::options() const { return state_->options; }
+
+}  // namespace burin

@@ -1,0 +1,51 @@
+#include <burin/graph/executor_state.h>
+#include <burin/runtime/check.h>
+
+namespace burin {
+namespace {
+
+std::string bytes_text(std::size_t bytes) {
+  const auto exact = static_cast<double>(bytes);
+  if (bytes >= std::size_t{1} << 20) return fmt::format("{:.1f} MiB ({} bytes)", exact / (1 << 20), bytes);
+  return fmt::format("{:.1f} KiB ({} bytes)", exact / (1 << 10), bytes);
+}
+
+}  // namespace
+
+ExecutorReport GraphExecutor::State::report() const {
+  ExecutorReport report;
+  for (const detail::ExecutorEntry& entry : entries) {
+    if (!entry.graph.is_captured()) continue;
+    report.graphs.push_back({.inputs = entry.graph.inputs(),
+                             .batch = entry.batch,
+                             .nodes = entry.graph.nodes().size(),
+                             .output_bytes = output_bytes(entry),
+                             .replays = entry.graph.replays()});
+    report.output_bytes += report.graphs.back().output_bytes;
+  }
+  report.arena_bytes = pool ? pool.reserved_bytes() : 0;
+  report.replays = replays;
+  report.eager_runs = eager_runs;
+  report.captures = captures;
+  report.evictions = evictions;
+  report.errors = errors;
+  return report;
+}
+
+std::string ExecutorReport::to_string() const {
+  std::string text = fmt::format("{} graphs, shared memory {}, outputs and padded inputs {}\n", graphs.size(),
+                                 bytes_text(arena_bytes), bytes_text(output_bytes));
+  text += fmt::format("{} replays, {} eager runs, {} captures, {} evictions\n", replays, eager_runs, captures,
+                      evictions);
+  for (const Graph& graph : graphs) {
+    std::string inputs;
+    for (const TensorSpec& input : graph.inputs)
+      inputs += fmt::format("{}{} {}", inputs.empty() ? "" : ", ", name(input.dtype), input.shape);
+    text += fmt::format("  {}: {} nodes, {} replays, {}\n", inputs, graph.nodes, graph.replays,
+                        bytes_text(graph.output_bytes));
+  }
+  for (const std::string& error : errors) text += fmt::format("  without a graph: {}\n", error);
+  return text;
+}
+
+}  // namespace burin

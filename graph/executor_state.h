@@ -1,0 +1,89 @@
+#pragma once
+// Private: what a GraphExecutor owns.
+
+#include <burin/graph/buckets.h>
+#include <burin/graph/executor.h>
+#include <burin/nn/parameter.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace burin {
+
+namespace detail {
+
+/// What a graph is made for.
+struct InputKey {
+  DType dtype;
+  Shape shape;
+  Layout layout;
+  bool operator==(const InputKey&) const = default;
+};
+using Signature = std::vector<InputKey>;
+
+struct ExecutorEntry {
+  Signature signature;
+  std::int64_t batch = -1;  // of the bucket
+  CudaGraph graph{};        // empty: this signature runs eagerly
+  struct Output {
+    bool is_exchangeable;  // else its memory is the graph's alone, and callers get copies
+    long owners;           // of its buffer besides callers
+  };
+  std::vector<Output> outputs{};
+  std::vector<Tensor> padded{};  // inputs of the bucket's batch, for smaller ones; made when first needed
+};
+
+/// A parameter and the address that graphs have of it.
+struct WeightUse {
+  const nn::Parameter* parameter;
+  const void* address;
+};
+
+}  // namespace detail
+
+struct GraphExecutor::State {
+  Context& ctx;
+  Forward forward;
+  ExecutorOptions options;
+  const nn::Module* module = nullptr;
+  std::vector<detail::WeightUse> weights{};
+
+  std::mutex mutex{};  // of all below
+  GraphPool pool{};
+  std::list<detail::ExecutorEntry> entries{};  // the one used last first
+  std::uint64_t replays = 0;
+  std::uint64_t eager_runs = 0;
+  std::uint64_t captures = 0;
+  std::uint64_t evictions = 0;
+  std::vector<std::string> errors{};
+
+  std::vector<Tensor> run(std::span<const Tensor> inputs);
+  void prepare(std::span<const Tensor> examples);
+  std::vector<GraphForecast> forecast(std::span<const Tensor> examples);
+  ExecutorReport report() const;
+  void clear();
+
+ private:
+  std::vector<Tensor> run_eagerly(std::span<const Tensor> inputs);
+  std::vector<Tensor> run_piece(std::span<const Tensor> inputs, const detail::Piece& piece);
+  std::vector<Tensor> replay(detail::ExecutorEntry& entry, std::span<const Tensor> inputs,
+                             std::int64_t batch);
+  std::span<const Tensor> padded(detail::ExecutorEntry& entry, std::span<const Tensor> inputs,
+                                 std::int64_t batch);
+  void free_outputs(detail::ExecutorEntry& entry);
+  detail::ExecutorEntry& entry_for(const detail::Signature& signature, std::int64_t batch,
+                                   std::span<const Tensor> examples);
+  detail::ExecutorEntry& capture_entry(const detail::Signature& signature, std::int64_t batch,
+                                       std::span<const Tensor> examples);
+  CudaGraph capture_graph(const detail::Signature& signature, std::span<const Tensor> examples);
+  bool fit_budget();
+  std::size_t bytes() const;
+  std::size_t output_bytes(const detail::ExecutorEntry& entry) const;
+  void notice_new_weights();
+};
+
+}  // namespace burin
