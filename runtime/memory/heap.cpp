@@ -75,7 +75,7 @@ Queue& Heap::queue_of(StreamView stream) {
   if (Queue* queue = find_queue(stream.id())) return *queue;
   // An ended stream's queue that has been emptied serves again: there are as many as streams at one time.
   auto unused = std::find_if(queues_.begin(), queues_.end(), [](Queue& queue) {
-    return queue.ended && !has_free(queue) && queue.fenced.empty() &&
+    return queue.ended && !queue.ran_graphs && !has_free(queue) && queue.fenced.empty() &&
            queue.cached_classes.next(0) == kClassCount;
   });
   Queue& queue = unused != queues_.end() ? *unused : queues_.emplace_back(*this);

@@ -74,6 +74,7 @@ struct Queue {
   Device device;
   bool ended = false;        // the stream is gone, and `last` was recorded on it
   bool idle_at_end = false;  // it has no `last`, and left nothing that runs outside a capture
+  bool ran_graphs = false;   // the heap's graphs, which are gone, and may be under way still
   std::optional<Event> last;
 
   SpinLock lock;

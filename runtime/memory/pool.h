@@ -63,8 +63,8 @@ class Pool final : public StreamListener, public std::enable_shared_from_this<Po
   void set_limit_bytes(std::size_t bytes) noexcept { limit_bytes_.store(bytes, std::memory_order_relaxed); }
 
   std::shared_ptr<Arena> make_arena();
-  /// `is_idle`: false if replays may be under way that cannot be waited for.
-  void close(Heap& heap, bool is_idle) noexcept;
+  /// Nobody holds the heap any more. Its replays, which came one after the other, end on `last_replay`.
+  void close(Heap& heap, const std::shared_ptr<StreamState>& last_replay) noexcept;
   std::size_t reserved_bytes(const Heap& heap);
   std::size_t allocated_bytes(Heap& heap);
 

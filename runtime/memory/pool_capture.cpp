@@ -10,19 +10,7 @@
 namespace burin {
 namespace detail {
 
-Arena::~Arena() {
-  [[maybe_unused]] const BesideCapture beside;
-  bool is_idle = true;
-  try {
-    if (last_replay) {
-      is_idle = capture_of(StreamView(last_replay.get())) == 0;
-      if (is_idle) StreamView(last_replay.get()).synchronize();
-    }
-  } catch (...) {
-    is_idle = false;
-  }
-  pool->close(heap, is_idle);
-}
+Arena::~Arena() { pool->close(heap, last_replay); }
 
 std::shared_ptr<Arena> Pool::make_arena() {
   const std::lock_guard lock(mutex_);
@@ -37,10 +25,14 @@ std::shared_ptr<Arena> Pool::make_arena() {
   }
 }
 
-void Pool::close(Heap& heap, bool is_idle) noexcept {
+void Pool::close(Heap& heap, const std::shared_ptr<StreamState>& last_replay) noexcept {
   [[maybe_unused]] const BesideCapture beside;
   const std::lock_guard lock(mutex_);
-  if (!is_idle) heap.abandon();
+  try {
+    if (last_replay) queue_of(heap, StreamView(last_replay.get())).ran_graphs = true;
+  } catch (...) {  // no memory for the note
+    heap.abandon();
+  }
   heap.closed = true;
   release_closed();
 }
@@ -200,8 +192,8 @@ void Pool::stream_ending(StreamView stream) noexcept {
     try {
       if (capture_of(stream) != 0) {
         // No event can be recorded. What a GraphPool got back since the capture began was used only in it.
-        queue->idle_at_end = heap.id() != 0;
-      } else if (Heap::has_free(*queue) || !queue->fenced.empty()) {
+        queue->idle_at_end = heap.id() != 0 && !queue->ran_graphs;
+      } else if (Heap::has_free(*queue) || !queue->fenced.empty() || queue->ran_graphs) {
         Event last = take_event(stream.device());
         last.record(stream);
         queue->last = std::move(last);

@@ -62,7 +62,7 @@ bool Pool::wait_for_all(Heap& heap) {
   for (Queue& queue : heap.queues()) {
     if (&queue == &heap.common()) continue;
     heap.flush(queue);
-    if (Heap::has_free(queue) || !queue.fenced.empty()) {
+    if (Heap::has_free(queue) || !queue.fenced.empty() || queue.ran_graphs) {
       if (queue.ended) {
         if (!queue.last && !queue.idle_at_end) {
           waited = false;
@@ -76,6 +76,7 @@ bool Pool::wait_for_all(Heap& heap) {
         }
         wait_for(queue);
       }
+      queue.ran_graphs = false;
     }
     heap.move_free(queue, heap.common());
     while (!queue.fenced.empty()) {
@@ -97,7 +98,7 @@ void Pool::give_back(std::size_t to_bytes) {
   for (Heap& heap : heaps_) {
     if (reserved <= to_bytes) break;
     if (heap.id() != 0 && !heap.closed) continue;
-    wait_for_all(heap);
+    if (!wait_for_all(heap) && heap.id() != 0) continue;  // a graph may use what is anybody's
     reserved -= heap.release_free(reserved - to_bytes);
     count_reserved();
   }

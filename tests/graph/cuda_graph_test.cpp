@@ -411,6 +411,32 @@ TEST_F(CudaGraphs, AreDestroyedWhileThisThreadOrAnotherCaptures) {
   expect_usable(ctx);
 }
 
+TEST_F(CudaGraphs, GiveTheirMemoryBackAfterACaptureOfTheStreamThatTheyRanOn) {
+  Context ctx = make_context();
+  const Tensor x = filled(ctx, 1, kMiB);
+  const std::size_t before = trimmed_bytes();
+  for (const bool ended : {false, true}) {
+    std::optional<Context> side(make_context());
+    side->stream().wait(ctx.stream());
+    auto graph = std::make_unique<CudaGraph>();
+    record_affine(*graph, ctx, x, 2, 0);
+    ctx.synchronize();
+    delay(*side);
+    graph->replay(side->stream());
+    CudaGraph recording;
+    recording.capture_begin(*side);
+    affine(*side, x, 7, 0);
+    graph.reset();  // while it runs on the stream that is being captured
+    if (!ended) {
+      recording.capture_end();
+      recording.replay(side->stream());
+    }
+    recording = CudaGraph();
+    if (ended) side.reset();
+    EXPECT_EQ(trimmed_bytes(), before);
+  }
+}
+
 TEST_F(CudaGraphs, RefuseAllocationsAndHostCallsOfOtherLibraries) {
   if (fake()) GTEST_SKIP() << "the fake device has neither";
   Context ctx = make_context();
