@@ -205,11 +205,11 @@ TEST_F(Executors, AGraphBeyondTheBudgetRunsEagerly) {
 TEST_F(Executors, TheGraphUsedLongestAgoMakesRoom) {
   constexpr std::int64_t kCount = 4 << 20;
   Context ctx = make_context();
-  GraphExecutor executor(ctx, twice_and_one, {.most_bytes = std::size_t{100} << 20});
+  GraphExecutor executor(ctx, twice_and_one, {.most_bytes = std::size_t{70} << 20});
   for (const std::int64_t count : {kCount, kCount + 1, kCount, kCount + 2, kCount})
     EXPECT_EQ(value_of(ctx, executor.run(filled(ctx, 1, count))), 3);
   const ExecutorReport report = executor.report();
-  EXPECT_LE(report.arena_bytes + report.output_bytes, std::size_t{100} << 20);
+  EXPECT_LE(report.arena_bytes + report.output_bytes, std::size_t{70} << 20);
   EXPECT_GE(report.evictions, 1u);
   EXPECT_THAT(report.errors, IsEmpty());
 }
