@@ -6,6 +6,7 @@
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/dispatch.h>
 #include <burin/runtime/op_observer.h>
+#include <burin/runtime/op_scope.h>
 #include <burin/runtime/philox.h>
 #include <burin/runtime/random.h>
 #include <burin/runtime/stream_state.h>
@@ -52,20 +53,24 @@ void check_normal(float mean, float stddev) {
               "normal: mean ({}) and stddev ({}) must be finite, and stddev not negative", mean, stddev);
 }
 
-/// Where a recorded draw reads its place from; null state outside captures.
-OpObserver::RandomSource recorded_source(const char* op, Context& ctx, const Generator& random,
-                                         std::int64_t count) {
-  const StreamView stream = ctx.stream();
-  if (detail::capture_of(stream) == 0) return {};
-  OpObserver* observer = stream.state().observer();
+/// A draw for a graph that is being recorded. launch(out, source) queues the kernel, which reads its place
+/// from the source each time it runs.
+template <class Launch>
+Tensor record_draw(const char* op, Context& ctx, const Shape& shape, DType dtype, const Generator& random,
+                   const Launch& launch) {
+  Tensor out = empty_floating(ctx, shape, dtype, op);
+  if (out.count() == 0) return out;
+  const OpScope scope(ctx, op, {}, out);
   OpObserver::RandomSource source;
-  if (observer) source = observer->draw(random, static_cast<std::uint64_t>(count));
+  if (OpObserver* observer = ctx.stream().state().observer())
+    source = observer->draw(random, static_cast<std::uint64_t>(out.count()));
   BURIN_CHECK(
       source.state, CaptureError,
       "{}: the stream is being captured, but not by Burin, and the draw would give the same numbers in every "
       "run; draw from a Philox if that is meant",
       op);
-  return source;
+  launch(out, source);
+  return out;
 }
 
 }  // namespace
@@ -73,6 +78,7 @@ OpObserver::RandomSource recorded_source(const char* op, Context& ctx, const Gen
 Tensor uniform(Context& ctx, const Shape& shape, Philox random, float low, float high, DType dtype) {
   check_uniform(low, high);
   Tensor out = empty_floating(ctx, shape, dtype, "uniform");
+  const OpScope scope(ctx, "uniform", {}, out);
   if constexpr (kHasCuda) {
     if (ctx.device().is_cuda()) {
       cuda::uniform(ctx.stream(), dtype, out.raw(), out.count(), random, low, high);
@@ -85,11 +91,11 @@ Tensor uniform(Context& ctx, const Shape& shape, Philox random, float low, float
 
 Tensor uniform(Context& ctx, const Shape& shape, Generator& random, float low, float high, DType dtype) {
   if constexpr (kHasCuda) {
-    check_uniform(low, high);
-    if (const auto source = recorded_source("uniform", ctx, random, shape.count()); source.state) {
-      Tensor out = empty_floating(ctx, shape, dtype, "uniform");
-      cuda::uniform(ctx.stream(), dtype, out.raw(), out.count(), source.state, source.drawn, low, high);
-      return out;
+    if (detail::capture_of(ctx.stream()) != 0) {
+      check_uniform(low, high);
+      return record_draw("uniform", ctx, shape, dtype, random, [&](Tensor& out, const auto& source) {
+        cuda::uniform(ctx.stream(), dtype, out.raw(), out.count(), source.state, source.drawn, low, high);
+      });
     }
   }
   Tensor out = uniform(ctx, shape, random.next(), low, high, dtype);
@@ -100,6 +106,7 @@ Tensor uniform(Context& ctx, const Shape& shape, Generator& random, float low, f
 Tensor normal(Context& ctx, const Shape& shape, Philox random, float mean, float stddev, DType dtype) {
   check_normal(mean, stddev);
   Tensor out = empty_floating(ctx, shape, dtype, "normal");
+  const OpScope scope(ctx, "normal", {}, out);
   if constexpr (kHasCuda) {
     if (ctx.device().is_cuda()) {
       cuda::normal(ctx.stream(), dtype, out.raw(), out.count(), random, mean, stddev);
@@ -112,11 +119,11 @@ Tensor normal(Context& ctx, const Shape& shape, Philox random, float mean, float
 
 Tensor normal(Context& ctx, const Shape& shape, Generator& random, float mean, float stddev, DType dtype) {
   if constexpr (kHasCuda) {
-    check_normal(mean, stddev);
-    if (const auto source = recorded_source("normal", ctx, random, shape.count()); source.state) {
-      Tensor out = empty_floating(ctx, shape, dtype, "normal");
-      cuda::normal(ctx.stream(), dtype, out.raw(), out.count(), source.state, source.drawn, mean, stddev);
-      return out;
+    if (detail::capture_of(ctx.stream()) != 0) {
+      check_normal(mean, stddev);
+      return record_draw("normal", ctx, shape, dtype, random, [&](Tensor& out, const auto& source) {
+        cuda::normal(ctx.stream(), dtype, out.raw(), out.count(), source.state, source.drawn, mean, stddev);
+      });
     }
   }
   Tensor out = normal(ctx, shape, random.next(), mean, stddev, dtype);
