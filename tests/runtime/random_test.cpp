@@ -194,6 +194,48 @@ TEST_P(RandomTest, FailsCleanlyWhenMemoryRunsOut) {
   });
 }
 
+TEST_P(RandomTest, GeneratorsContinueWhereTheLastDrawEnded) {
+  Generator generator(9, 2);
+  Philox expected{9, 2};
+  for (const std::int64_t count : {5, 1, 0, 7, 4, 1003}) {
+    expect_equal(values(uniform(ctx(), {count}, generator, -1, 2, dtype())),
+                 uniform_values(count, expected, -1, 2));
+    expected.offset += static_cast<std::uint64_t>(count);
+    EXPECT_EQ(generator.next(), expected);
+    expect_equal(values(normal(ctx(), {count, 3}, generator, 1, 2, dtype())),
+                 normal_values(3 * count, expected, 1, 2));
+    expected.offset += 3 * static_cast<std::uint64_t>(count);
+    EXPECT_EQ(generator.next(), expected);
+  }
+}
+
+TEST_P(RandomTest, GeneratorsStandWhereTheyDidAfterAFailedDraw) {
+  Generator generator(9, 2);
+  expect_error<ShapeError>([&] { uniform(ctx(), {2}, generator, 2, 1); }, "uniform: low");
+  expect_error<ShapeError>([&] { normal(ctx(), {2}, generator, 0, -1); }, "stddev (-1)");
+  expect_error<DTypeError>([&] { uniform(ctx(), {2}, generator, 0, 1, DType::i32); }, "uniform");
+  expect_error<DTypeError>([&] { normal(ctx(), {2}, generator, 0, 1, DType::f64); }, "normal");
+  ContextOptions options;
+  options.memory = std::make_shared<LimitingResource>(make_resource(GetParam().device()), 64);
+  Context small(GetParam().device(), std::move(options));
+  EXPECT_THROW(uniform(small, {1000}, generator, 0, 1, dtype()), OutOfMemory);
+  EXPECT_THROW(normal(small, {1000}, generator, 0, 1, dtype()), OutOfMemory);
+  EXPECT_EQ(generator.next(), (Philox{9, 2}));
+}
+
+TEST(Generator, CopiesAreTheSameGenerator) {
+  Generator generator(3);
+  Generator copy = generator;
+  EXPECT_EQ(copy, generator);
+  EXPECT_NE(Generator(3), generator);
+  EXPECT_EQ(copy.take(5), (Philox{3, 0}));
+  EXPECT_EQ(generator.take(0), (Philox{3, 5}));
+  EXPECT_EQ(generator.next(), (Philox{3, 5}));
+  generator.set({4, ~std::uint64_t{0}});
+  EXPECT_EQ(copy.take(2), (Philox{4, ~std::uint64_t{0}}));
+  EXPECT_EQ(copy.next(), (Philox{4, 1}));  // positions wrap
+}
+
 TEST(Random, IsTheSameForAnyNumberOfThreads) {
   const auto run = [](int threads) {
     ContextOptions options;
