@@ -112,6 +112,7 @@ void Captured::replay(StreamView user) {
       "replay: the stream is being captured; add_to_capture() makes the graph a part of that capture");
   ReplayTurn turn(pool, user, footprint);
   note_stream(user);
+  turn.taken();  // before anything is queued: what fails halfway has used the pool's memory too
   fill_homes(user);
   for (RandomSlot& slot : random) {
     const Philox next = slot.generator.next();
@@ -129,7 +130,6 @@ void Captured::replay(StreamView user) {
     throw;
   }
   cuda::end_range();
-  turn.taken();
   ++replays;
   for (RandomSlot& slot : random) {
     slot.generator.take(slot.drawn);

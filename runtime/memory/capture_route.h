@@ -56,7 +56,7 @@ class ReplayTurn {
   /// another capture into the pool has left alive, or if the last replay was on a stream that is being
   /// captured now, where nothing can be waited for.
   ReplayTurn(const GraphPool& pool, StreamView stream, Footprint& footprint);
-  /// The launch is queued: later turns come after it.
+  /// Before the stream uses the memory: later turns come after what it queues from here on.
   void taken() noexcept;
 
  private:
