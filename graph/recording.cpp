@@ -87,6 +87,8 @@ OpObserver::RandomSource Recording::draw(const Generator& generator, std::uint64
     const TensorSpec spec = dense_spec(DType::i64, Shape({2}), ctx_.device());
     random.push_back({generator, allocate("draw", ctx_.memory(), side, spec)});
     slot = std::prev(random.end());
+    slot->state.record_use(ctx_.stream());
+    StreamView(side).synchronize();  // replays do not wait for whoever had the memory before
   }
   const RandomSource source{static_cast<const Philox*>(slot->state.raw()), slot->drawn};
   slot->drawn += count;

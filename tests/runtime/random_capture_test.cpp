@@ -1,11 +1,13 @@
 // Draws that a graph repeats: who says where they begin, and what the kernels make of it.
 
 #include <burin/graph/cuda_graph.h>
+#include <burin/graph/recording.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/cuda/graph_calls.h>
 #include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/op_observer.h>
 #include <burin/runtime/random.h>
+#include <burin/runtime/stream_state.h>
 #include <support/cuda_fixture.h>
 
 #include <cstdint>
@@ -95,6 +97,30 @@ TEST_F(RandomCapture, AsksTheObserverOnceAllElseIsRight) {
     EXPECT_EQ(source.draws, (decltype(source.draws){{Philox{3, 1}, 15}}));
   });
   EXPECT_EQ(generator.next(), (Philox{3, 1}));  // nothing has run
+}
+
+TEST_F(RandomCapture, OfBurinsKeepsOnePlaceForEachGenerator) {
+  Context ctx = pooled();
+  Generator generator(3, 1);
+  Generator other(4);
+  CudaGraph graph;
+  graph.capture_begin(ctx);
+  auto& recording = dynamic_cast<detail::Recording&>(*ctx.stream().state().observer());
+  const auto first = recording.draw(generator, 5);
+  const auto same = recording.draw(Generator(generator), 3);
+  const auto apart = recording.draw(other, 1);
+  EXPECT_NE(first.state, nullptr);
+  EXPECT_EQ(first.drawn, 0u);
+  EXPECT_EQ(same.state, first.state);
+  EXPECT_EQ(same.drawn, 5u);
+  EXPECT_NE(apart.state, first.state);
+  EXPECT_EQ(apart.drawn, 0u);
+  ASSERT_EQ(recording.random.size(), 2u);
+  EXPECT_EQ(recording.random[0].drawn, 8u);
+  EXPECT_TRUE(recording.random[0].state.buffer()->is_used_elsewhere()) << "replays use it on this stream";
+  EXPECT_TRUE(cuda::capture_tips(ctx.stream()).empty());
+  graph.reset();
+  EXPECT_EQ(generator.next(), (Philox{3, 1}));
 }
 
 class RandomKernels : public RandomCapture {
