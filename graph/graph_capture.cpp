@@ -59,13 +59,13 @@ int outermost(const Recording& recording, int call) {
   return call;
 }
 
-/// Whether all that uses the tensor is found: each node is a kernel of Burin's, or belongs to an operator
-/// that was given other tensors only.
+/// Whether all that uses the tensor is found: each node is a kernel of Burin's, or uses no memory, or belongs
+/// to an operator that was given other tensors only.
 bool is_visible(const Binding& binding, const Captured& captured, const Recording& recording) {
   const auto* begin = static_cast<const char*>(binding.home.raw());
   const char* end = begin + span_bytes(binding.home);
   for (const GraphNode& node : captured.nodes) {
-    if (node.is_own) continue;
+    if (node.is_own || node.kind == GraphNode::Kind::event) continue;
     const int call = outermost(recording, node.op);
     if (call < 0) return false;
     for (const Recording::Range& range : recording.calls[static_cast<std::size_t>(call)].touched)
