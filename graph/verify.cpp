@@ -143,8 +143,8 @@ class Verification {
               detail::bit_difference(read(ctx_, second.results[i]), read(ctx_, eager_.results[i]), other);
           !difference.empty())
         diverge({}, fmt::format("{}: {}'s {}", describe_result(i), second_name, difference));
-    agreement_ =
-        fmt::format("{} equals {} bit for bit in {} operators", second_name, first_name, count_compared());
+    agreement_ = fmt::format("{} equals {} bit for bit, operator by operator ({} compared)", second_name,
+                             first_name, count_compared());
   }
 
   void compare_with_cpu(const Run& cpu, double tolerance) {
