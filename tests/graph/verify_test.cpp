@@ -199,6 +199,12 @@ TEST_F(VerifyOnCpu, TakesAModuleAsReference) {
   expect_error<ShapeError>([&] { reference(ctx_, {}); }, "cpu_reference: a module takes one input");
 }
 
+TEST(Verify, FailsCleanlyWithoutMemory) {
+  expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
+    EXPECT_TRUE(verify(ctx, changing_pass(2, 2), one(full(ctx, {4}, 1))).agrees);
+  });
+}
+
 TEST_F(VerifyOnCpu, ErrorsAreRelativeToTheLargestMagnitude) {
   const auto error = [&](const std::vector<float>& given, const std::vector<float>& expected) {
     const Shape shape{static_cast<std::int64_t>(given.size())};
