@@ -37,8 +37,8 @@ void time_on_device(benchmark::State& state, Context& ctx, Call&& call) {
   }
 }
 
-/// Runs `body`, or marks the benchmark skipped with the reason: no such device, or a backend that cannot
-/// serve the case.
+/// Runs `body`, or marks the benchmark skipped with the reason: no such device, or a backend or a graph that
+/// cannot serve the case.
 template <class Body>
 void run_or_skip(benchmark::State& state, Body&& body) {
   try {
@@ -48,6 +48,8 @@ void run_or_skip(benchmark::State& state, Body&& body) {
   } catch (const UnsupportedError& error) {
     state.SkipWithError(error.what());
   } catch (const LibraryError& error) {
+    state.SkipWithError(error.what());
+  } catch (const CaptureError& error) {
     state.SkipWithError(error.what());
   }
 }
