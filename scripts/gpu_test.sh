@@ -116,6 +116,8 @@ fi
 if wants bench; then
   step bench-model "$build/bench/model_bench" --benchmark_repetitions=5 --benchmark_min_time=0.2 --benchmark_report_aggregates_only=true \
     --benchmark_out="$out/model.json" --benchmark_out_format=json
+  step bench-graph "$build/bench/graph_bench" --benchmark_filter='^(empty|inputs)/' --benchmark_repetitions=3 --benchmark_min_time=0.1 \
+    --benchmark_report_aggregates_only=true --benchmark_out="$out/graph.json" --benchmark_out_format=json
   step bench-layers "$build/bench/resnet50_layer_bench" --benchmark_filter="$layers" --benchmark_repetitions=3 --benchmark_min_time=0.02 \
     --benchmark_report_aggregates_only=true --benchmark_out="$out/layers.json" --benchmark_out_format=json
   step bench-memory "$build/bench/memory_bench" --benchmark_repetitions=3 --benchmark_min_time=0.05 --benchmark_report_aggregates_only=true \
@@ -124,7 +126,7 @@ if wants bench; then
 fi
 
 if wants compare; then
-  step compare-pytorch python3 bench/compare_pytorch.py --burin-bench "$build/bench/model_bench"
+  step compare-pytorch python3 bench/compare_pytorch.py --burin-bench "$build/bench/graph_bench" --json "$out/compare_pytorch.json"
   step compare-pytorch-memory python3 bench/compare_pytorch_memory.py --memory-bench "$build/bench/memory_bench" \
     --trace-bench "$build/bench/memory_trace_bench" --json "$out/compare_memory.json"
 fi

@@ -58,6 +58,19 @@ def models():
             print(f"| {name.removesuffix('/real_time')} | {time:.1f} |")
 
 
+def graphs():
+    rows = collections.defaultdict(dict)
+    for name, time in medians("graph.json").items():
+        group, kind, size, wait, *_ = name.split("/")
+        rows[group, kind, size][wait] = time
+    if rows:
+        print("\n## Graphs\n\nMedian us. call: each call is waited for; queue: a hundred calls in a queue, a call; host: until a call returns.\n")
+        print("| what | call | queue | host |\n|---|---|---|---|")
+        for key, times in rows.items():
+            cells = [f"{times[wait]:.2f}" if wait in times else "" for wait in ("call", "queue", "host")]
+            print(f"| {' '.join(key)} | {' | '.join(cells)} |")
+
+
 def layers():
     rows = collections.defaultdict(dict)
     for name, time in medians("layers.json").items():
@@ -108,4 +121,5 @@ comparison = text("compare-pytorch-memory.log")
 if comparison:
     print(f"\n## Memory beside PyTorch\n\n{comparison}")
 models()
+graphs()
 layers()
