@@ -11,18 +11,20 @@ namespace burin {
 namespace detail {
 
 Captured::~Captured() {
-  // What other streams still read or write is given back in their order.
-  const auto note = [this](Buffer* buffer) noexcept {
-    for (const std::shared_ptr<StreamState>& user : used) {
+  // What streams still read or write is given back in their order.
+  const auto note_use = [](Buffer* buffer, StreamView user) noexcept {
+    try {
+      buffer->record_use(user);
+    } catch (...) {  // no memory for the note
       try {
-        buffer->record_use(StreamView(user.get()));
-      } catch (...) {  // no memory for the note
-        try {
-          StreamView(user.get()).synchronize();
-        } catch (...) {
-        }
+        user.synchronize();
+      } catch (...) {
       }
     }
+  };
+  const auto note = [&](Buffer* buffer) noexcept {
+    if (stream) note_use(buffer, StreamView(stream.get()));
+    for (const std::shared_ptr<StreamState>& user : used) note_use(buffer, StreamView(user.get()));
   };
   for (const std::shared_ptr<Buffer>& buffer : held) note(buffer.get());
   for (const RandomSlot& slot : random) note(slot.state.buffer().get());
@@ -86,10 +88,7 @@ void CudaGraph::replay(StreamView stream) {
 
 void CudaGraph::replay(StreamView stream, std::span<const Tensor> inputs) {
   detail::Captured& captured = detail::captured_in(*this, "replay");
-  if constexpr (kHasCuda) {
-    captured.bind_inputs(stream, inputs);
-    captured.replay(stream);
-  }
+  if constexpr (kHasCuda) captured.replay(stream, inputs);
 }
 
 const std::vector<Tensor>& CudaGraph::outputs() const { return captured_in(*this, "outputs").output_tensors; }

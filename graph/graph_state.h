@@ -11,6 +11,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,8 +44,8 @@ struct Captured {
   std::vector<GraphNode> nodes;
   std::uint64_t replays = 0;
 
-  /// Runs it once. Inputs are bound.
-  void replay(StreamView stream);
+  /// Runs it once, with inputs given before or now.
+  void replay(StreamView stream, std::optional<std::span<const Tensor>> given = {});
   /// Records a run into a caller's capture.
   void add_to_capture(StreamView capturing);
   /// Checks them all, then makes them those of the replays to come.
@@ -52,7 +54,6 @@ struct Captured {
  private:
   void note_stream(StreamView stream);
   void bind(Binding& input, const Tensor& given);
-  void fill_homes(StreamView stream);
 };
 
 /// A capture that is under way, from its beginning to end() or the destructor, which drops it.

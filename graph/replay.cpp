@@ -30,19 +30,22 @@ bool is_bound(const Binding& input, const Tensor& given) {
          input.bound.spec() == given.spec();
 }
 
-/// In the order of the stream, from the device or the host, and from any strides.
-void copy_into_home(StreamView stream, Binding& input) {
-  const Tensor& from = input.bound;
+/// In the order of the stream, from the device or the host, and from any strides. Returns what is read.
+Tensor copy_into_home(StreamView stream, Binding& input) {
+  Tensor from = input.bound;
   Tensor& home = input.home;
-  if (from.count() == 0) return;
-  if (from.is_dense_in(home.layout())) return cuda::copy_bytes(stream, home.raw(), from.raw(), from.bytes());
-  if (from.device().is_cuda()) {
-    const auto loop = make_strided_loop<2>(home.shape(), {home.strides(), from.strides()});
-    return cuda::copy_strided(stream, home.dtype(), home.raw(), from.dtype(), from.raw(), loop);
+  if (from.count() == 0) return from;
+  if (from.device().is_cpu() && !from.is_dense_in(home.layout())) {
+    Context host(Device::cpu(), {.threads = 1});
+    from = to(host, from, home.layout());
   }
-  Context host(Device::cpu(), {.threads = 1});
-  const Tensor packed = to(host, from, home.layout());
-  cuda::copy_bytes(stream, home.raw(), packed.raw(), packed.bytes());
+  if (from.is_dense_in(home.layout())) {
+    cuda::copy_bytes(stream, home.raw(), from.raw(), from.bytes());
+  } else {
+    const auto loop = make_strided_loop<2>(home.shape(), {home.strides(), from.strides()});
+    cuda::copy_strided(stream, home.dtype(), home.raw(), from.dtype(), from.raw(), loop);
+  }
+  return from;
 }
 
 bool reads_in_place(const Binding& input) {
@@ -75,6 +78,9 @@ void Captured::bind_inputs(StreamView user, std::span<const Tensor> given) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (is_bound(inputs[i], given[i])) continue;
     given[i].record_use(user);
+    // A later replay with the same inputs does not come here.
+    given[i].record_use(StreamView(stream.get()));
+    for (const std::shared_ptr<StreamState>& other : used) given[i].record_use(StreamView(other.get()));
     bind(inputs[i], given[i]);
   }
 }
@@ -87,23 +93,22 @@ void Captured::bind(Binding& input, const Tensor& given) {
   input.bound = given;
 }
 
-void Captured::fill_homes(StreamView user) {
-  for (Binding& input : inputs)
-    if (input.bound.defined() && !reads_in_place(input)) copy_into_home(user, input);
-}
-
 void Captured::add_to_capture(StreamView capturing) {
   BURIN_CHECK(capture_of(capturing) != 0, CaptureError,
               "add_to_capture: the stream is not being captured; replay() runs the graph");
   BURIN_CHECK(
       random.empty(), CaptureError,
       "add_to_capture: the graph draws random numbers, which would be the same in every run of the caller's");
-  fill_homes(capturing);
+  for (Binding& input : inputs) {
+    if (!input.bound.defined()) continue;
+    held.push_back(input.bound.buffer());  // the caller's graph reads it whatever later replays read
+    if (!reads_in_place(input)) held.push_back(copy_into_home(capturing, input).buffer());
+  }
   kernels.flush_template();
   cuda::add_child_to_capture(graph.get(), capturing);
 }
 
-void Captured::replay(StreamView user) {
+void Captured::replay(StreamView user, std::optional<std::span<const Tensor>> given) {
   BURIN_CHECK(user.device() == StreamView(stream.get()).device(), DeviceError,
               "replay: the graph is of {}, the stream of {}", name(StreamView(stream.get()).device()),
               name(user.device()));
@@ -112,8 +117,10 @@ void Captured::replay(StreamView user) {
       "replay: the stream is being captured; add_to_capture() makes the graph a part of that capture");
   ReplayTurn turn(pool, user, footprint);
   note_stream(user);
+  if (given) bind_inputs(user, *given);
   turn.taken();  // before anything is queued: what fails halfway has used the pool's memory too
-  fill_homes(user);
+  for (Binding& input : inputs)
+    if (input.bound.defined() && !reads_in_place(input)) copy_into_home(user, input);
   for (RandomSlot& slot : random) {
     const Philox next = slot.generator.next();
     if (slot.is_known && slot.on_device == next) continue;

@@ -181,6 +181,23 @@ TEST_F(Captures, InputsThatDoNotFitAreRefusedByNameAndNothingRuns) {
   EXPECT_EQ(value_of(ctx, graph.outputs()[0]), 102);
 }
 
+TEST_F(Captures, ARefusedReplayLeavesTheInputsOfBefore) {
+  Context ctx = make_context();
+  const Tensor x = filled(ctx, 2);
+  const Tensor other = filled(ctx, 100);
+  CudaGraph graph = capture(ctx, visible, {x});
+  CudaGraph recording;
+  recording.capture_begin(ctx);
+  expect_error<CaptureError>([&] { graph.replay(ctx.stream(), std::array{other}); }, "is being captured");
+  recording.reset();
+  graph.replay(ctx.stream());
+  EXPECT_EQ(value_of(ctx, graph.outputs()[0]), result_of(2));
+  const Stream cpu(Device::cpu());
+  EXPECT_THROW(graph.replay(cpu, std::array{other}), Error);
+  graph.replay(ctx.stream());
+  EXPECT_EQ(value_of(ctx, graph.outputs()[0]), result_of(2));
+}
+
 TEST_F(Captures, OneTensorMayServeForTwoInputsAndInputsMayExchangePlaces) {
   Context ctx = make_context();
   const Tensor a = filled(ctx, 1);

@@ -142,6 +142,47 @@ TEST_F(GraphOrder, MemoryOfAReplayOnAStreamThatIsGoneIsReusedAfterIt) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST_F(GraphOrder, MemoryThatAGraphReadsIsReusedAfterItsLastReplay) {
+  constexpr std::int64_t kCount = 100'000;
+  Context one = make_context();
+  Context two = make_context();
+  Context owner = make_context();  // everything is allocated, and reused, in its order
+  const CaptureOptions shared{.pool = make_graph_pool(one)};  // whose end does not wait for the graph
+  Tensor busy = filled(one, 0, kCount);
+  int wrong = 0;
+  for (int i = 0; i < 12; ++i) {
+    Tensor x = filled(owner, 1, kCount);
+    Tensor weight = filled(owner, 5, kCount);
+    CudaGraph graph = capture(
+        one, [&](Context& c, Inputs in) { return std::vector{sum2(c, in[0], weight)}; }, {busy}, shared);
+    Context& first = i % 2 == 0 ? one : two;
+    Context& last = i % 2 == 0 ? two : one;
+    for (Context* ctx : {&one, &two}) graph.replay(ctx->stream());
+    graph.replay(first.stream(), std::array{x});
+    delay(last);
+    for (int k = 0; k < 50; ++k) affine_into(last, busy, busy, 1, 1);
+    graph.replay(last.stream());
+    const Tensor result = graph.outputs()[0];
+    const Tensor kept = i % 4 < 2 ? x : weight;
+    x = weight = Tensor();
+    graph.reset();
+    pool()->set_limit_bytes(pool()->reserved_bytes());
+    std::vector<Tensor> reused;
+    try {
+      for (;;) {
+        reused.push_back(empty(owner, {kCount}));
+        affine_into(owner, reused.back(), reused.back(), 0, -1);
+      }
+    } catch (const OutOfMemory&) {
+    }
+    pool()->set_limit_bytes(std::size_t{1} << 30);
+    EXPECT_GE(reused.size(), 1u);
+    owner.synchronize();
+    wrong += value_of(last, result) != 6;
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST_F(GraphOrder, AReplayThatWouldOverwriteALiveTensorOfAnotherGraphIsRefused) {
   Context ctx = make_context();
   const Tensor x = filled(ctx, 1);
@@ -288,6 +329,8 @@ TEST_F(GraphOrder, AGraphWithInputsInACallersCaptureReadsTheOnesItHas) {
     const Stream callers(Device::cuda());
     callers.wait(ctx.stream());
     const cudaGraph_t captured = capture_raw(callers, [&] { graph.add_to_capture(callers); });
+    graph.replay(ctx.stream(), std::array{filled(ctx, 7)});  // the caller's graph still reads the other
+    for (int i = 0; i < 8; ++i) filled(ctx, -1);
     affine_into(ctx, const_cast<Tensor&>(graph.outputs()[0]), graph.outputs()[0], 0, -1);
     callers.wait(ctx.stream());
     launch_once(captured, callers);
