@@ -28,8 +28,7 @@ struct BURIN_API GraphTimeline {
 };
 
 /// Warms up and captures as capture() does, then takes each median of `repetitions` replays of each graph.
-/// Throws what capture() throws, CaptureError on the CPU,
-/// ShapeError if `repetitions` is below 1.
+/// Throws what capture() throws, CaptureError on the CPU, ShapeError if `repetitions` is below 1.
 BURIN_API GraphTimeline timeline(Context& ctx, const Forward& forward, std::span<const Tensor> inputs,
                                  int repetitions = 20);
 /// Of the executor's pass at just these inputs, whatever its buckets.
