@@ -173,6 +173,17 @@ TEST_F(TimelineOnCuda, LeavesTheContextAsItWas) {
   EXPECT_EQ(pool()->stats().out_of_memory, 0u);
 }
 
+TEST_F(TimelineOnCuda, OfAnExecutorIsOfItsPass) {
+  Context ctx = make_context();
+  GraphExecutor executor(ctx, forward, {.buckets = {8}});
+  const Tensor x = filled(ctx, 3);
+  const GraphTimeline times = timeline(executor, {&x, 1}, 1);
+  ASSERT_EQ(times.spans.size(), 3u);
+  EXPECT_EQ(times.spans[0].op.output.shape, Shape({4}));
+  EXPECT_EQ(executor.report().captures, 0u);
+  EXPECT_EQ(value_of(ctx, executor.run(x)), 14);
+}
+
 TEST(TimelineFaults, EveryCallMayFail) {
   bool hit = true;
   std::uint64_t call = 0;
