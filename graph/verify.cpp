@@ -138,13 +138,14 @@ class Verification {
     if (count > report_.ops.size() + most_copies)
       diverge({},
               fmt::format("{} has {} operators, {} {}", second_name, count, first_name, report_.ops.size()));
-    for (std::size_t i = 0; i < std::min(eager_.results.size(), second.results.size()); ++i)
-      if (const std::string difference =
-              detail::bit_difference(read(ctx_, second.results[i]), read(ctx_, eager_.results[i]), other);
-          !difference.empty())
-        diverge({}, fmt::format("{}: {}'s {}", describe_result(i), second_name, difference));
+    compare_results(second.results, second_name, first_name);
     agreement_ = fmt::format("{} equals {} bit for bit, operator by operator ({} compared)", second_name,
                              first_name, count_compared());
+  }
+
+  void compare_with_executor(const std::vector<Tensor>& results, const std::string& first_name) {
+    compare_results(results, "the executor", first_name);
+    agreement_ += "; so do the executor's results";
   }
 
   void compare_with_cpu(const Run& cpu, double tolerance) {
@@ -185,6 +186,19 @@ class Verification {
     report_.message = std::move(message);
   }
 
+  void compare_results(const std::vector<Tensor>& results, const std::string& second_name,
+                       const std::string& first_name) {
+    if (results.size() != eager_.results.size())
+      return diverge({}, fmt::format("{} has {} results, {} {}", second_name, results.size(), first_name,
+                                     eager_.results.size()));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const std::string difference =
+          detail::bit_difference(read(ctx_, results[i]), read(ctx_, eager_.results[i]), first_name + "'s");
+      if (!difference.empty())
+        diverge({}, fmt::format("{}: {}'s {}", describe_result(i), second_name, difference));
+    }
+  }
+
   double error_of(const Tensor& device, const Tensor& cpu, double tolerance, std::optional<std::size_t> op,
                   const std::string& what) {
     if (device.shape() != cpu.shape()) {
@@ -213,13 +227,14 @@ class Verification {
   std::string note_;
 };
 
-}  // namespace
-
-VerifyReport verify(Context& ctx, const Forward& forward, std::span<const Tensor> inputs,
-                    const VerifyOptions& options) {
+/// `executor`: may be null.
+VerifyReport verify_pass(Context& ctx, const Forward& forward, std::span<const Tensor> inputs,
+                         const VerifyOptions& options, GraphExecutor* executor) {
+  const bool is_cuda = ctx.device().is_cuda();
+  const std::string first_name = is_cuda ? "the eager run" : "the first run";
   std::optional<Verification> verification;
   std::optional<DrawsOf> draws;
-  if (ctx.device().is_cuda()) {
+  if (is_cuda) {
     CudaGraph graph = detail::capture_with(ctx, forward, copies_of(ctx, inputs), {},
                                            {.after_op = {}, .keep_outputs = true});
     const detail::Captured& captured = detail::captured_in(graph, "verify");
@@ -227,12 +242,16 @@ VerifyReport verify(Context& ctx, const Forward& forward, std::span<const Tensor
     verification.emplace(ctx, run_observed(ctx, forward, copies_of(ctx, inputs)));
     draws->rewind();
     graph.replay(ctx.stream(), copies_of(ctx, inputs));
-    verification->compare_bits({{}, captured.kept, graph.outputs()}, "the replay", "the eager run",
+    verification->compare_bits({{}, captured.kept, graph.outputs()}, "the replay", first_name,
                                graph.outputs().size());
   } else {
     verification.emplace(ctx, run_observed(ctx, forward, copies_of(ctx, inputs)));
     verification->compare_bits(run_observed(ctx, forward, copies_of(ctx, inputs)), "the second run",
-                               "the first run", 0);
+                               first_name, 0);
+  }
+  if (executor) {
+    if (draws) draws->rewind();
+    verification->compare_with_executor(executor->run(copies_of(ctx, inputs)), first_name);
   }
   if (options.reference) {
     if (draws) draws->rewind();
@@ -242,6 +261,23 @@ VerifyReport verify(Context& ctx, const Forward& forward, std::span<const Tensor
     verification->compare_with_cpu(run_observed(cpu, options.reference, on_host), options.tolerance);
   }
   return verification->take_report();
+}
+
+}  // namespace
+
+VerifyReport verify(Context& ctx, const Forward& forward, std::span<const Tensor> inputs,
+                    const VerifyOptions& options) {
+  return verify_pass(ctx, forward, inputs, options, nullptr);
+}
+
+VerifyReport verify(GraphExecutor& executor, std::span<const Tensor> inputs, const VerifyOptions& options) {
+  const std::vector<std::int64_t>& buckets = executor.options().buckets;
+  const auto is_of_batch = [&](std::int64_t bucket) {
+    return !inputs.empty() && inputs[0].rank() > 0 && inputs[0].extent(0) == bucket;
+  };
+  const bool is_run_as_it_is = buckets.empty() || std::any_of(buckets.begin(), buckets.end(), is_of_batch);
+  return verify_pass(executor.context(), executor.forward(), inputs, options,
+                     is_run_as_it_is ? &executor : nullptr);
 }
 
 }  // namespace burin

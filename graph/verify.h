@@ -43,11 +43,10 @@ struct VerifyReport {
 /// throw.
 BURIN_API VerifyReport verify(Context& ctx, const Forward& forward, std::span<const Tensor> inputs,
                               const VerifyOptions& options = {});
-/// The executor's pass, for the inputs as they are, not padded to a bucket.
-inline VerifyReport verify(GraphExecutor& executor, std::span<const Tensor> inputs,
-                           const VerifyOptions& options = {}) {
-  return verify(executor.context(), executor.forward(), inputs, options);
-}
+/// The executor's pass, for the inputs as they are, not padded to a bucket; then its run(), whose results
+/// must be equal bit for bit too, if it has no buckets or one of this batch.
+BURIN_API VerifyReport verify(GraphExecutor& executor, std::span<const Tensor> inputs,
+                              const VerifyOptions& options = {});
 
 /// The reference for a module of any copyable type: a copy of it, moved to the CPU by a context of its
 /// device.

@@ -199,6 +199,21 @@ TEST_F(VerifyOnCpu, TakesAModuleAsReference) {
   expect_error<ShapeError>([&] { reference(ctx_, {}); }, "cpu_reference: a module takes one input");
 }
 
+TEST_F(VerifyOnCpu, TakesAnExecutor) {
+  GraphExecutor executor(ctx_, changing_pass(2, 2));
+  EXPECT_EQ(burin::verify(executor, inputs_).message,
+            "the second run equals the first run bit for bit, operator by operator (3 compared); so do the "
+            "executor's results");
+  EXPECT_EQ(executor.report().eager_runs, 1u);
+}
+
+TEST_F(VerifyOnCpu, CountsResults) {
+  expect_divergence(verify([calls = 0](Context&, std::span<const Tensor> inputs) mutable {
+                      return std::vector<Tensor>(static_cast<std::size_t>(++calls), inputs[0]);
+                    }),
+                    -1, "the second run has 2 results, the first run 1");
+}
+
 TEST(Verify, FailsCleanlyWithoutMemory) {
   expect_clean_allocation_failures(Device::cpu(), [](Context& ctx) {
     EXPECT_TRUE(verify(ctx, changing_pass(2, 2), one(full(ctx, {4}, 1))).agrees);
@@ -259,6 +274,31 @@ TEST_F(VerifyOnDevice, TellsThatAReplayAgrees) {
     EXPECT_EQ(op.cpu_error, 0);
   }
   EXPECT_EQ(pool()->stats().allocated_bytes.current, bytes);
+}
+
+TEST_F(VerifyOnDevice, ComparesWhatAnExecutorGives) {
+  Context ctx = make_context();
+  const auto factor = std::make_shared<float>(2.0f);
+  const Forward forward = pass_with([=](Context&) { return *factor; });
+  const std::vector<Tensor> inputs = one(vector_of(ctx, {1, 2}));
+  GraphExecutor executor(ctx, forward);
+  EXPECT_EQ(verify(executor, inputs).message,
+            "the replay equals the eager run bit for bit, operator by operator (3 compared); so do the "
+            "executor's results");
+  EXPECT_EQ(executor.report().replays, 1u);
+  *factor = 3;  // which the executor's graph does not know
+  const VerifyReport report = verify(executor, inputs);
+  EXPECT_FALSE(report.agrees);
+  EXPECT_EQ(report.first_divergence, -1);
+  EXPECT_EQ(report.message,
+            "result 0 of the pass: the executor's differs from the eager run's in 2 of 2 elements, first at "
+            "0: 4 instead of 5");
+
+  GraphExecutor in_buckets(ctx, forward, {.buckets = {2, 4}});
+  EXPECT_TRUE(verify(in_buckets, inputs).agrees);
+  EXPECT_EQ(in_buckets.report().replays, 1u);
+  EXPECT_TRUE(verify(in_buckets, one(vector_of(ctx, {1, 2, 3}))).agrees);  // would be padded
+  EXPECT_EQ(in_buckets.report().replays, 1u);
 }
 
 TEST_F(VerifyOnDevice, NamesTheOperatorThatDiffersWhenRecorded) {
