@@ -373,5 +373,31 @@ TEST_F(VerifyOnDevice, ThrowsWhatCaptureThrows) {
   EXPECT_TRUE(verify(ctx, changing_pass(1, 1), one(filled(ctx, 1))).agrees);
 }
 
+TEST_F(VerifyOnDevice, EveryCallMayFail) {
+  if (!fake()) GTEST_SKIP() << "only calls of the fake device fail when they are asked to";
+  Context ctx = make_context();
+  const std::vector<Tensor> inputs = one(vector_of(ctx, {1, 2}));
+  GraphExecutor executor(ctx, changing_pass(2, 2));
+  EXPECT_TRUE(verify(executor, inputs).agrees);
+  const std::size_t bytes = pool()->stats().allocated_bytes.current;
+  int failures = 0;
+  for (std::uint64_t n = 1; n < 2000; ++n) {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, "call " + std::to_string(n));
+    fake()->fail_call(n, cudaErrorNotPermitted);
+    try {
+      EXPECT_TRUE(verify(executor, inputs, {.reference = changing_pass(2, 2)}).agrees);
+    } catch (const Error&) {
+      ++failures;
+    }
+    const bool hit = fake()->has_failed();
+    fake()->fail_call(0, cudaSuccess);
+    ctx.synchronize();
+    EXPECT_EQ(pool()->stats().allocated_bytes.current, bytes);
+    EXPECT_TRUE(verify(executor, inputs).agrees);
+    if (!hit) break;
+  }
+  EXPECT_GT(failures, 50);
+}
+
 }  // namespace
 }  // namespace burin::test
