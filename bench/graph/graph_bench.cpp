@@ -13,6 +13,7 @@
 #include <array>
 #include <functional>
 #include <graph/graph_timing.h>
+#include <graph/models.h>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -27,51 +28,6 @@ const void* empty_kernel_address();  // empty_kernel.cu
 
 namespace {
 
-struct Precision {
-  const char* name;
-  DType dtype;
-  bool allow_tf32;
-  Layout layout;
-};
-constexpr Precision kPrecisions[] = {
-    {"f32", DType::f32, false, Layout::contiguous},
-    {"tf32", DType::f32, true, Layout::channels_last},
-    {"f16", DType::f16, false, Layout::channels_last},
-};
-
-template <class Model>
-std::unique_ptr<nn::Module> initialized(Context& ctx, Model model) {
-  model.init(ctx, 1);
-  if constexpr (requires { model.fold_batch_norm(ctx); }) model.fold_batch_norm(ctx);
-  return std::make_unique<Model>(std::move(model));
-}
-
-struct ModelCase {
-  const char* name;
-  std::unique_ptr<nn::Module> (*make)(Context&);
-  Shape image;  // [channels, height, width]
-  std::array<std::int64_t, 3> batches;
-};
-const ModelCase kModels[] = {
-    {"sample_cnn", [](Context& ctx) { return initialized(ctx, nn::SampleCnn()); }, {1, 28, 28}, {1, 10, 256}},
-    {"resnet18", [](Context& ctx) { return initialized(ctx, nn::resnet18()); }, {3, 224, 224}, {1, 8, 64}},
-    {"resnet50", [](Context& ctx) { return initialized(ctx, nn::resnet50()); }, {3, 224, 224}, {1, 8, 64}},
-};
-
-ContextOptions options_for(const Precision& precision) {
-  ContextOptions options;
-  options.precision.allow_tf32 = precision.allow_tf32;
-  options.autotune = true;
-  return options;
-}
-
-std::unique_ptr<nn::Module> converted(Context& ctx, std::unique_ptr<nn::Module> model,
-                                      const Precision& precision) {
-  model->to(ctx, precision.dtype);
-  model->to(ctx, precision.layout);
-  return model;
-}
-
 /// A model that is ready to run.
 struct Prepared {
   std::string name;
@@ -84,10 +40,7 @@ struct Prepared {
       : name(std::move(named)),
         ctx(Device::cuda(), options_for(precision)),
         model(converted(ctx, c.make(ctx), precision)),
-        x(to(ctx,
-             to(ctx, uniform(ctx, {batch, c.image[0], c.image[1], c.image[2]}, Philox{.seed = 2}, -1, 1),
-                precision.dtype),
-             precision.layout)),
+        x(make_input(ctx, c, precision, batch)),
         executor(ctx, *model, {.strict = true}) {}
 };
 
