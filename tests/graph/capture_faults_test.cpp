@@ -2,6 +2,8 @@
 // Calls of CUDA fail on the fake device, whether there is a GPU or not; operators and allocations on either.
 
 #include <burin/graph/capture.h>
+#include <burin/runtime/cuda/cuda_api.h>
+#include <burin/runtime/cuda/graph_calls.h>
 #include <burin/runtime/memory/adaptors.h>
 #include <burin/runtime/memory/caching_pool.h>
 #include <burin/runtime/name_scope.h>
@@ -80,6 +82,50 @@ void capture_by_hand(Context& ctx, const Inputs3& with, const Forward& forward) 
   graph.replay(ctx.stream());
   expect_results(ctx, again, 100, 10);
 }
+/// A caller's capture, which is dropped unless it is ended.
+class CallersCapture {
+ public:
+  explicit CallersCapture(StreamView stream) : stream_(stream) {
+    cuda::begin_capture(stream);
+    is_capturing_ = true;
+  }
+  ~CallersCapture() {
+    if (is_capturing_) cuda::abandon_capture(stream_);
+  }
+  CallersCapture(const CallersCapture&) = delete;
+  CallersCapture& operator=(const CallersCapture&) = delete;
+  cuda::GraphHandle end() {
+    cuda::GraphHandle graph = cuda::end_capture(stream_);
+    is_capturing_ = false;
+    return graph;
+  }
+
+ private:
+  StreamView stream_;
+  bool is_capturing_ = false;
+};
+
+void compose(Context& ctx, const Inputs3& with, const Forward& forward) {
+  const Stream callers(Device::cuda(0));
+  CudaGraph inner = capture(ctx, forward, {with.a, with.b});
+  RecordedPass pass;
+  callers.wait(ctx.stream());
+  CallersCapture capturing(callers);
+  pass = record(ctx, callers, forward, {with.c, with.b});
+  inner.add_to_capture(callers);
+  const cuda::GraphHandle whole = capturing.end();
+  const cuda::GraphExecHandle exec = cuda::instantiate(whole.get(), 0);
+  try {
+    cuda::launch_graph(exec.get(), callers);
+    callers.synchronize();
+  } catch (...) {
+    cuda::ignore(cuda::api().cudaDeviceSynchronize());  // the caller's to wait before letting go
+    throw;
+  }
+  expect_results(ctx, pass.outputs, 100, 10);
+  expect_results(ctx, inner.outputs(), 1, 10);
+}
+
 const Forward kPass = [](Context& ctx, Inputs inputs) { return pass(ctx, inputs); };
 
 using Program = void (*)(Context&, const Inputs3&, const Forward&);
@@ -105,7 +151,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Fault{"lost_from_then_on", capture_and_replay, cudaErrorIllegalAddress, true},
                       Fault{"by_hand_no_memory", capture_by_hand, cudaErrorMemoryAllocation},
                       Fault{"by_hand_refused", capture_by_hand, cudaErrorNotPermitted},
-                      Fault{"by_hand_refused_from_then_on", capture_by_hand, cudaErrorNotPermitted, true}),
+                      Fault{"by_hand_refused_from_then_on", capture_by_hand, cudaErrorNotPermitted, true},
+                      Fault{"composed_no_memory", compose, cudaErrorMemoryAllocation},
+                      Fault{"composed_refused", compose, cudaErrorNotPermitted},
+                      Fault{"composed_refused_from_then_on", compose, cudaErrorNotPermitted, true}),
     [](const ::testing::TestParamInfo<Fault>& param) { return param.param.name; });
 
 TEST_P(CudaFaults, EveryCallMayFail) {
@@ -193,7 +242,7 @@ TEST_F(CaptureFaults, EveryOperatorMayBeTheLast) {
   const Inputs3 inputs = make_inputs(ctx);
   const std::size_t before = trimmed_bytes();
   struct Custom {};
-  for (const Program program : {capture_and_replay, capture_by_hand}) {
+  for (const Program program : {capture_and_replay, capture_by_hand, compose}) {
     int calls = 0;
     bool hit = true;
     for (int n = 1; hit; ++n) {
@@ -222,7 +271,7 @@ TEST_F(CaptureFaults, EveryAllocationMayFail) {
   Context ctx = make_context(failing);
   const Inputs3 inputs = make_inputs(ctx);
   const std::size_t before = trimmed_bytes();
-  for (const Program program : {capture_and_replay, capture_by_hand}) {
+  for (const Program program : {capture_and_replay, capture_by_hand, compose}) {
     bool hit = true;
     for (std::uint64_t n = 1; hit; ++n) {
       ASSERT_LT(n, 200u) << "the pass allocates for ever";
