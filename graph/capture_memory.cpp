@@ -5,11 +5,12 @@
 
 namespace burin::detail {
 
-CaptureMemory::CaptureMemory(std::shared_ptr<MemoryResource> upstream)
-    : ResourceAdaptor("CaptureMemory", std::move(upstream)) {}
+CaptureMemory::CaptureMemory(std::shared_ptr<MemoryResource> upstream, StreamView stream)
+    : ResourceAdaptor("CaptureMemory", std::move(upstream)), stream_(stream) {}
 
 void* CaptureMemory::allocate(std::size_t bytes, StreamView stream) {
   if (bytes == 0) return nullptr;
+  if (stream != stream_) return ResourceAdaptor::upstream().allocate(bytes, stream);
   {
     const std::lock_guard lock(mutex_);
     const auto served = served_.find(requests_.size());

@@ -25,7 +25,8 @@ class CaptureMemory final : public ResourceAdaptor {
     std::size_t bytes;
   };
 
-  explicit CaptureMemory(std::shared_ptr<MemoryResource> upstream);
+  /// Requests on other streams than `stream` are no part of the pass, and just passed on.
+  CaptureMemory(std::shared_ptr<MemoryResource> upstream, StreamView stream);
   void* allocate(std::size_t bytes, StreamView stream) override;
   void deallocate(void* data, std::size_t bytes, StreamView stream) noexcept override;
   void deallocate_after(void* data, std::size_t bytes, StreamView stream,
@@ -43,6 +44,7 @@ class CaptureMemory final : public ResourceAdaptor {
   void forget(void* data) noexcept;
   bool is_served(const void* data) const noexcept;
 
+  const StreamView stream_;
   mutable std::mutex mutex_;
   std::vector<Request> requests_;
   std::map<std::size_t, std::shared_ptr<Buffer>> served_;
@@ -56,7 +58,7 @@ class CaptureMemoryScope {
  public:
   explicit CaptureMemoryScope(Context& ctx)
       : ctx_(ctx),
-        memory_(std::make_shared<CaptureMemory>(ctx.memory())),
+        memory_(std::make_shared<CaptureMemory>(ctx.memory(), ctx.stream())),
         outer_(ctx.exchange_memory(memory_)) {}
   ~CaptureMemoryScope() { ctx_.exchange_memory(std::move(outer_)); }
   CaptureMemoryScope(const CaptureMemoryScope&) = delete;

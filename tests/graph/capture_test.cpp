@@ -404,6 +404,21 @@ TEST_F(Captures, WhatTheCallableThrowsArrivesAndNothingIsLeft) {
   }
 }
 
+TEST_F(Captures, MemoryOfOtherStreamsDoesNotMoveTheOutputs) {
+  Context ctx = make_context();
+  const Stream side(Device::cuda());
+  CudaGraph graph = capture(ctx,
+                            [&](Context& c, Inputs in) {
+                              if (is_capturing(c))
+                                c.memory()->deallocate(c.memory()->allocate(16, side), 16, side);
+                              return visible(c, in);
+                            },
+                            {filled(ctx, 1)});
+  for (const GraphNode& node : graph.nodes()) EXPECT_EQ(node.kind, GraphNode::Kind::kernel) << "a copy";
+  graph.replay(ctx.stream());
+  EXPECT_EQ(value_of(ctx, graph.outputs()[0]), result_of(1));
+}
+
 TEST_F(Captures, StandOnAdaptorsOfACachingPool) {
   const auto counting = std::make_shared<CountingResource>(pool());
   Context ctx = make_context(counting);
