@@ -20,11 +20,11 @@ namespace {
 using namespace burin;
 
 template <class Entries>
-const auto& named(const Entries& entries, const std::string& name) {
+const auto* find(const Entries& entries, const std::string& name) {
   const auto found = std::find_if(std::begin(entries), std::end(entries),
                                   [&](const auto& entry) { return entry.name == name; });
   if (found == std::end(entries)) throw Error("timeline: '" + name + "' is not known");
-  return *found;
+  return &*found;
 }
 
 void print(const GraphTimeline& timeline) {
@@ -39,8 +39,8 @@ void print(const GraphTimeline& timeline) {
 
 int main(int argc, char** argv) try {
   if (argc < 4) throw Error("usage: timeline MODEL PRECISION BATCH [trace.json]");
-  const bench::ModelCase& model_case = named(bench::kModels, argv[1]);
-  const bench::Precision& precision = named(bench::kPrecisions, argv[2]);
+  const bench::ModelCase& model_case = *find(bench::kModels, argv[1]);
+  const bench::Precision& precision = *find(bench::kPrecisions, argv[2]);
   Context ctx(Device::cuda(), bench::options_for(precision));
   const auto model = bench::converted(ctx, model_case.make(ctx), precision);
   const Tensor x = bench::make_input(ctx, model_case, precision, std::atoll(argv[3]));
