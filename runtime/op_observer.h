@@ -42,6 +42,8 @@ class OpObserver {
     const Philox* state = nullptr;  // on the device; null: nothing is recorded
     std::uint64_t drawn = 0;
   };
+  /// An eager draw is about to advance the generator.
+  virtual void draws(const Generator& /*generator*/) {}
   virtual RandomSource draw(const Generator& /*generator*/, std::uint64_t /*count*/) { return {}; }
 };
 

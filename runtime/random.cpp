@@ -53,6 +53,12 @@ void check_normal(float mean, float stddev) {
               "normal: mean ({}) and stddev ({}) must be finite, and stddev not negative", mean, stddev);
 }
 
+/// After an eager draw of `out`.
+void advance(Context& ctx, Generator& random, const Tensor& out) {
+  if (OpObserver* observer = ctx.stream().state().observer()) observer->draws(random);
+  random.take(static_cast<std::uint64_t>(out.count()));
+}
+
 /// A draw for a graph that is being recorded. launch(out, source) queues the kernel, which reads its place
 /// from the source each time it runs.
 template <class Launch>
@@ -99,7 +105,7 @@ Tensor uniform(Context& ctx, const Shape& shape, Generator& random, float low, f
     }
   }
   Tensor out = uniform(ctx, shape, random.next(), low, high, dtype);
-  random.take(static_cast<std::uint64_t>(out.count()));
+  advance(ctx, random, out);
   return out;
 }
 
@@ -127,7 +133,7 @@ Tensor normal(Context& ctx, const Shape& shape, Generator& random, float mean, f
     }
   }
   Tensor out = normal(ctx, shape, random.next(), mean, stddev, dtype);
-  random.take(static_cast<std::uint64_t>(out.count()));
+  advance(ctx, random, out);
   return out;
 }
 

@@ -7,7 +7,8 @@
 
 namespace burin::ops {
 
-/// Milliseconds that a launch takes on the context's stream: the best of a few, after one to warm up.
+/// Milliseconds of the device that a launch takes on the context's stream, without what the host needs to
+/// queue it: the best of a few, after one to warm up.
 double best_ms(Context& ctx, const std::function<void()>& launch);
 
 }  // namespace burin::ops

@@ -14,7 +14,8 @@ template <class T, bool kChannelsLast, int kChannels>
 __global__ void __launch_bounds__(256)
     conv2d_direct_kernel(const PixelGeometry geometry, const T* x, const T* w, const T* bias,
                          const T* residual, T* y, Activation activation, gemm::FastDivmod filters_per_group,
-                         int kernel_height, int kernel_width, std::int64_t filters, std::int64_t items) {
+                         gemm::FastDivmod all_filters, int kernel_height, int kernel_width,
+                         std::int64_t filters, std::int64_t items) {
   const std::int64_t item = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (item >= items) return;
   // A launch has fewer than 2^31 positions, but items may be more.
@@ -24,6 +25,12 @@ __global__ void __launch_bounds__(256)
     const std::int64_t groups_of_channels = filters / kChannels;
     position = static_cast<std::uint32_t>(item / groups_of_channels);
     filter = item % groups_of_channels * kChannels;
+  } else if (items <= 0xFFFFFFFF) {
+    std::uint32_t in_image, image_filter;
+    const std::uint32_t plane = geometry.per_image.divide(static_cast<std::uint32_t>(item), in_image);
+    const std::uint32_t image = all_filters.divide(plane, image_filter);
+    filter = image_filter;
+    position = image * static_cast<std::uint32_t>(geometry.positions_per_image) + in_image;
   } else {
     const std::int64_t image_item = item / (filters * geometry.positions_per_image);
     const std::int64_t rest = item % (filters * geometry.positions_per_image);

@@ -61,6 +61,8 @@ double event_elapsed_ms(int device, void* first, void* later);
 void copy_bytes(StreamView stream, void* dst, const void* src, std::size_t bytes);
 void copy_strided(StreamView stream, DType dst_dtype, void* dst, DType src_dtype, const void* src,
                   const StridedLoop<2>& loop);  // operand 0 is dst
+/// Keeps the stream busy for about so long, and nothing else on the device.
+void delay(StreamView stream, unsigned microseconds);
 void fill(StreamView stream, DType dtype, void* dst, std::int64_t count, double value);
 void arange(StreamView stream, DType dtype, void* dst, std::int64_t count, double begin, double step);
 void uniform(StreamView stream, DType dtype, void* dst, std::int64_t count, Philox random, float low,

@@ -324,7 +324,8 @@ bool Pool::take_over(Queue& from, Queue& to) {
       if (fence.capture != capture) return took;
       to.stream.wait(fence.event);
     }
-    for (Fence& fence : fenced.fences) keep_event(std::move(fence.event));
+    if (capture == 0)
+      for (Fence& fence : fenced.fences) keep_event(std::move(fence.event));
     from.heap.put(fenced.block, to);
     from.fenced.pop_front();
     took = true;
@@ -347,7 +348,7 @@ bool Pool::order_after(Queue& from, Queue& to, std::uint64_t capture) {
   Event event = take_event(from.stream.device());
   event.record(from.stream);
   to.stream.wait(event);
-  keep_event(std::move(event));
+  if (capture == 0) keep_event(std::move(event));
   return true;
 }
 
@@ -364,7 +365,8 @@ bool Pool::settle_fenced(Queue& queue, std::uint64_t capture) {
       else if (captures_.load(std::memory_order_relaxed) != 0 || !fence.event.is_done())
         return settled;
     }
-    for (Fence& fence : fenced.fences) keep_event(std::move(fence.event));
+    if (capture == 0)
+      for (Fence& fence : fenced.fences) keep_event(std::move(fence.event));
     queue.heap.put(fenced.block, queue);
     queue.fenced.pop_front();
     settled = true;
@@ -383,6 +385,7 @@ Event Pool::take_event(Device device) {
   return Event(device, {.timing = false});
 }
 
+/// Not for an event that was recorded in a capture: the capture, perhaps of another thread, still refers to it.
 void Pool::keep_event(Event event) noexcept try {
   spare_events_.push_back(std::move(event));
 } catch (...) {  // no room: the event goes
