@@ -150,10 +150,10 @@ CudaGraph capture_with(Context& ctx, const Forward& forward, std::vector<Tensor>
     require_capturable(ctx.stream());
     inputs = normalized(ctx, std::move(inputs), names);
     const GraphPool pool = options.pool ? options.pool : make_graph_pool(ctx);
-    WarmUp warm(ctx, forward, inputs);
-    warm.run(options.most_warm_ups);
-    std::unique_ptr<Captured> captured = attempt(ctx, forward, inputs, names, pool, warm, hooks, true);
-    if (!captured) captured = attempt(ctx, forward, inputs, names, pool, warm, hooks, false);
+    std::optional<WarmUp> warm(std::in_place, ctx, forward, inputs);
+    warm->run(options.most_warm_ups);
+    std::unique_ptr<Captured> captured = attempt(ctx, forward, inputs, names, pool, *warm, hooks, true);
+    if (!captured) captured = attempt(ctx, forward, inputs, names, pool, *warm, hooks, false);
     if (captured->nodes.empty()) ctx.warn("capture: the graph is empty: the callable queued nothing");
     captured->bind_inputs(ctx.stream(), inputs);
     GraphState& state = GraphAccess::state(graph);

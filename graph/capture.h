@@ -22,7 +22,8 @@ struct CaptureOptions {
 
 /// Records `forward` into a graph. Before that it runs eagerly until a run allocates nothing new, makes no
 /// plan or library handle, loads no kernel and never waits for the device; if that does not happen within
-/// `most_warm_ups` runs, CaptureError names the operator, its module path and the call at fault.
+/// `most_warm_ups` runs, CaptureError names the operator, its module path and the call at fault. Generators
+/// that it draws from are set back to where they were.
 ///
 /// In the recorded run `forward` gets tensors of the graph's own in place of `inputs`, of the same specs; so
 /// a tensor that it reaches otherwise than through its arguments is one that every replay reads where it is

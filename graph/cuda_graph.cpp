@@ -132,6 +132,8 @@ void* CudaGraph::native_graph() const {
   BURIN_CHECK(
       captured.inputs.empty(), CaptureError,
       "native_graph: the graph has inputs of its own, which only a replay fills; use add_to_capture()");
+  BURIN_CHECK(captured.random.empty(), CaptureError,
+              "native_graph: the graph draws random numbers, whose place only a replay sets");
   return captured.graph.get();
 }
 

@@ -23,6 +23,16 @@ const CachingPool* caching_pool_below(const MemoryResource& memory) {
 WarmUp::WarmUp(Context& ctx, const Forward& forward, std::span<const Tensor> inputs)
     : ctx_(ctx), forward_(forward), inputs_(inputs), pool_(caching_pool_below(*ctx.memory())) {}
 
+WarmUp::~WarmUp() {
+  for (auto& [generator, before] : generators_) generator.set(before);
+}
+
+void WarmUp::draws(const Generator& generator) {
+  for (const auto& [known, before] : generators_)
+    if (known == generator) return;
+  generators_.emplace_back(generator, generator.next());
+}
+
 int WarmUp::run(int most) {
   const ObserverScope observing(ctx_.stream(), this);
   std::string before;

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace burin::detail {
@@ -24,6 +25,10 @@ std::string describe_op(const char* op, const Context& ctx);
 class WarmUp final : public OpObserver {
  public:
   WarmUp(Context& ctx, const Forward& forward, std::span<const Tensor> inputs);
+
+  ~WarmUp() override;  // generators are where they were
+  WarmUp(const WarmUp&) = delete;
+  WarmUp& operator=(const WarmUp&) = delete;
 
   /// Returns the number of runs. Throws CaptureError with the operator and the call at fault if the `most`-th
   /// run is not quiet yet, and what the pass throws.
@@ -43,6 +48,7 @@ class WarmUp final : public OpObserver {
   void op_ends(const OpCall& call, bool failed) noexcept override;
   void kernel_queued(const char* op, const void* kernel) override;
   void host_waits(const char* call) override;
+  void draws(const Generator& generator) override;
 
  private:
   struct Counts {
@@ -61,10 +67,11 @@ class WarmUp final : public OpObserver {
   std::span<const Tensor> inputs_;
   const CachingPool* pool_;  // that the memory stands upon, if any
   std::unordered_set<const void*> kernels_;
-  std::vector<const char*> open_;  // operators
-  std::vector<Counts> before_;     // at the beginning of each
-  std::string fault_;              // of the run: the first
-  bool waited_ = false;            // the fault is a wait, which another run repeats
+  std::vector<const char*> open_;                         // operators
+  std::vector<Counts> before_;                            // at the beginning of each
+  std::string fault_;                                     // of the run: the first
+  std::vector<std::pair<Generator, Philox>> generators_;  // that the pass draws from, and where they were
+  bool waited_ = false;                                   // the fault is a wait, which another run repeats
   std::vector<Output> outputs_;
   std::size_t peak_bytes_ = 0;
 };
