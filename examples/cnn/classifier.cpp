@@ -75,7 +75,13 @@ Classifier::Classifier(const Options& options)
         const Device device = choose_device(options, device_reason_);
         return burin::Context(device, context_options(options, device));
       }()),
-      dtype_(dtype_of(options.precision)) {
+      dtype_(dtype_of(options.precision)),
+      executor_(ctx_,
+                [this](burin::Context& ctx, std::span<const burin::Tensor> x) {
+                  return std::vector<burin::Tensor>{probabilities(ctx, x[0])};
+                },
+                // One pass alone, as of one picture, is not worth a capture.
+                {.buckets = {options.batch}, .graphs = options.graph && options.image.empty()}) {
   const auto file = burin::io::Safetensors::open(options.weights);
   model_.load_state_dict(ctx_, file);
   model_.to(ctx_, dtype_);
@@ -86,14 +92,31 @@ Classifier::Classifier(const Options& options)
 }
 
 std::vector<Prediction> Classifier::classify(std::span<const std::uint8_t> pixels) {
+  return read(executor_.run(load(pixels)));
+}
+
+std::vector<Prediction> Classifier::classify_eagerly(std::span<const std::uint8_t> pixels) {
+  return read(probabilities(ctx_, load(pixels)));
+}
+
+/// [count, 1, 28, 28]
+burin::Tensor Classifier::load(std::span<const std::uint8_t> pixels) {
   inputs_.resize(pixels.size());
   std::transform(pixels.begin(), pixels.end(), inputs_.begin(),
                  [&](std::uint8_t pixel) { return scale_[pixel]; });
   const auto count = static_cast<std::int64_t>(pixels.size()) / kPixels;
-  const burin::Tensor x = burin::to(ctx_, burin::from_host(ctx_, inputs_, {count, 1, kSide, kSide}), dtype_);
-  const burin::Tensor logits = burin::to(ctx_, model_(ctx_, x), burin::DType::f32);  // [count, 10]
-  const std::vector<float> flat = burin::to_vector<float>(ctx_, burin::softmax(ctx_, logits, {.axis = 1}));
-  std::vector<Prediction> predictions(static_cast<std::size_t>(count));
+  return burin::from_host(ctx_, inputs_, {count, 1, kSide, kSide});
+}
+
+/// [count, 10]
+burin::Tensor Classifier::probabilities(burin::Context& ctx, const burin::Tensor& x) const {
+  const burin::Tensor logits = burin::to(ctx, model_(ctx, burin::to(ctx, x, dtype_)), burin::DType::f32);
+  return burin::softmax(ctx, logits, {.axis = 1});
+}
+
+std::vector<Prediction> Classifier::read(const burin::Tensor& probabilities) {
+  const std::vector<float> flat = burin::to_vector<float>(ctx_, probabilities);
+  std::vector<Prediction> predictions(static_cast<std::size_t>(probabilities.extent(0)));
   for (std::size_t i = 0; i < predictions.size(); ++i)
     std::copy_n(flat.begin() + static_cast<std::ptrdiff_t>(i * kClasses), kClasses,
                 predictions[i].probabilities.begin());

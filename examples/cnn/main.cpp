@@ -42,6 +42,7 @@ DigitSet load_digits(const Options& options) {
   if (set.labels.count() != set.images.extent(0))
     throw burin::FileError(options.labels, -1, "dimensions",
                            fmt::format("{} labels for {} images", set.labels.count(), set.images.extent(0)));
+  if (set.count() == 0) throw burin::FileError(options.images, -1, "", "the set has no digits");
   for (std::int64_t i = 0; i < set.count(); ++i)
     if (set.label(i) >= kClasses)
       throw burin::FileError(options.labels, -1, fmt::format("label {}", i),
@@ -61,8 +62,8 @@ Results classify_set(const Options& options, const DigitSet& set, Classifier& cl
   using Clock = std::chrono::steady_clock;
   Results results;
   results.count = set.count();
-  if (set.count() > 0)  // the first call of a shape makes its plans
-    for (int i = 0; i < 3; ++i) classifier.classify(set.pixels(0, std::min(options.batch, set.count())));
+  for (int i = 0; i < 3; ++i)  // the first call of a shape makes its plans, and its graph
+    classifier.classify(set.pixels(0, options.batch));
 
   Progress progress(set.count());
   for (std::int64_t first = 0; first < set.count(); first += options.batch) {
@@ -71,8 +72,7 @@ Results classify_set(const Options& options, const DigitSet& set, Classifier& cl
     const std::vector<Prediction> batch = classifier.classify(set.pixels(first, count));
     const std::chrono::duration<double> elapsed = Clock::now() - start;
     results.seconds += elapsed.count();
-    if (count == options.batch || set.count() < options.batch)
-      results.batch_ms.push_back(elapsed.count() * 1e3);
+    if (count == options.batch) results.batch_ms.push_back(elapsed.count() * 1e3);
     for (std::int64_t i = 0; i < count; ++i) {
       const int label = set.label(first + i);
       const int answer = batch[static_cast<std::size_t>(i)].digit();
@@ -83,6 +83,28 @@ Results classify_set(const Options& options, const DigitSet& set, Classifier& cl
     progress.show(first + count);
   }
   return results;
+}
+
+/// How long a full batch takes without a graph and with it, in turns so that both see the same machine.
+Comparison compare_latency(const Options& options, const DigitSet& set, Classifier& classifier) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kWarmUps = 5;
+  constexpr int kRuns = 50;
+  const std::int64_t batches = std::min<std::int64_t>(set.count() / options.batch, 10);  // the first ones
+  std::vector<double> eager;
+  std::vector<double> graph;
+  for (int run = 0; run < kWarmUps + kRuns; ++run) {
+    const auto pixels = set.pixels(run % batches * options.batch, options.batch);
+    const auto start = Clock::now();
+    classifier.classify_eagerly(pixels);
+    const auto between = Clock::now();
+    classifier.classify(pixels);
+    const auto end = Clock::now();
+    if (run < kWarmUps) continue;
+    eager.push_back(std::chrono::duration<double, std::milli>(between - start).count());
+    graph.push_back(std::chrono::duration<double, std::milli>(end - between).count());
+  }
+  return {percentile(eager, 50), percentile(graph, 50), kRuns};
 }
 
 /// The first digits, and the first that were misread.
@@ -102,7 +124,9 @@ void draw_some(const DigitSet& set, const std::vector<Prediction>& predictions) 
   if (!digits.empty()) draw_digits(digits, answers, labels);
 }
 
-void run(const Options& options) {
+void run(Options options) {
+  const DigitSet set = options.image.empty() ? load_digits(options) : DigitSet();
+  if (options.image.empty()) options.batch = std::min(options.batch, set.count());
   Classifier classifier(options);
   fmt::print("device: {} ({}), {}\n", burin::name(classifier.device()),
              burin::description(classifier.device()), classifier.device_reason());
@@ -111,10 +135,9 @@ void run(const Options& options) {
   fmt::print("\n\n");
   if (!options.image.empty()) return classify_image(options, classifier);
 
-  const DigitSet set = load_digits(options);
-  if (set.count() == 0) throw burin::FileError(options.images, -1, "", "the set has no digits");
   std::vector<Prediction> predictions;
-  const Results results = classify_set(options, set, classifier, predictions);
+  Results results = classify_set(options, set, classifier, predictions);
+  if (classifier.has_replayed()) results.comparison = compare_latency(options, set, classifier);
   draw_some(set, predictions);
   print_results(results, options.batch);
   if (!options.json_path.empty()) write_json(options.json_path, results, options, classifier);

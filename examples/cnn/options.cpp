@@ -38,6 +38,10 @@ Options parse_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--threads", options.threads, "CPU threads (default: one per core)")
       ->check(CLI::Range(1, 1024));
+  std::string graph = "on";
+  app.add_option("--graph", graph, "replay forward passes from a CUDA graph (the CPU has none): on or off")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
   app.add_option("--weights", options.weights, "trained weights (safetensors)")->capture_default_str();
   auto* images = app.add_option("--images", options.images,
                                 "images of another set, in IDX form, gzip-compressed or not");
@@ -59,6 +63,7 @@ Options parse_options(int argc, char** argv) {
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
   options.precision = precisions.at(precision);
+  options.graph = graph == "on";
   if (!device.empty()) options.device = burin::Device::parse(device);
   return options;
 }

@@ -14,7 +14,8 @@ struct Options {
   std::optional<burin::Device> device;  // the first GPU if there is one, else the CPU
   std::int64_t batch = 10;
   Precision precision = Precision::f32;
-  int threads = 0;  // 0: one per core
+  int threads = 0;    // 0: one per core
+  bool graph = true;  // replay passes from a graph where the device can
   std::string weights;
   std::string images;  // IDX files, gzip-compressed or not
   std::string labels;

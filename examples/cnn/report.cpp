@@ -64,12 +64,11 @@ void draw_row(const std::vector<std::array<std::uint8_t, kPixels>>& digits,
 
 }  // namespace
 
-double Results::percentile_ms(double percent) const {
-  if (batch_ms.empty()) return 0;
-  std::vector<double> sorted = batch_ms;
-  std::sort(sorted.begin(), sorted.end());
-  const double rank = std::ceil(percent / 100 * static_cast<double>(sorted.size()));
-  return sorted[static_cast<std::size_t>(std::max(rank - 1, 0.0))];
+double percentile(std::vector<double> values, double percent) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double rank = std::ceil(percent / 100 * static_cast<double>(values.size()));
+  return values[static_cast<std::size_t>(std::max(rank - 1, 0.0))];
 }
 
 Progress::Progress(std::int64_t total) : total_(total), visible_(isatty(STDERR_FILENO) == 1) {}
@@ -120,11 +119,14 @@ void print_results(const Results& results, std::int64_t batch) {
       "latency of a batch of {}, host to host: median {:.3f} ms, p90 {:.3f} ms, p99 {:.3f} ms ({} batches)\n",
       batch, results.percentile_ms(50), results.percentile_ms(90), results.percentile_ms(99),
       results.batch_ms.size());
+  if (const auto& both = results.comparison)
+    fmt::print("  eager {:.3f} ms, replayed {:.3f} ms: {:.2f} times as fast (medians of {} in turns)\n",
+               both->eager_ms, both->graph_ms, both->eager_ms / both->graph_ms, both->runs);
 }
 
 void write_json(const std::string& path, const Results& results, const Options& options,
                 Classifier& classifier) {
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"device", burin::name(classifier.device())},
       {"device_description", burin::description(classifier.device())},
       {"device_reason", classifier.device_reason()},
@@ -139,7 +141,12 @@ void write_json(const std::string& path, const Results& results, const Options& 
        {{"median", results.percentile_ms(50)},
         {"p90", results.percentile_ms(90)},
         {"p99", results.percentile_ms(99)}}},
+      {"graph", results.comparison.has_value()},  // whether passes were replayed
   };
+  if (results.comparison) {
+    json["eager_latency_ms"] = results.comparison->eager_ms;
+    json["graph_latency_ms"] = results.comparison->graph_ms;
+  }
   std::ofstream file(path);
   file << json.dump(2) << "\n";
   file.close();

@@ -2,12 +2,23 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "classifier.h"
 
 namespace cnn {
+
+/// The smallest of these values that `percent` of them do not exceed; 0 if there are none.
+double percentile(std::vector<double> values, double percent);
+
+/// Medians of a batch, host to host.
+struct Comparison {
+  double eager_ms = 0;
+  double graph_ms = 0;
+  int runs = 0;  // of each
+};
 
 /// What a run over a labelled set gave.
 struct Results {
@@ -16,13 +27,13 @@ struct Results {
   std::array<std::array<std::int64_t, kClasses>, kClasses> confusion{};  // [label][answer]
   std::vector<double> batch_ms;                                          // host to host, one a batch
   double seconds = 0;                                                    // of all batches
+  std::optional<Comparison> comparison;                                  // if graphs were replayed
 
   double accuracy_percent() const {
     return count == 0 ? 0 : 100.0 * static_cast<double>(right) / static_cast<double>(count);
   }
   double digits_per_second() const { return seconds == 0 ? 0 : static_cast<double>(count) / seconds; }
-  /// The smallest time that `percent` of the batches did not exceed.
-  double percentile_ms(double percent) const;
+  double percentile_ms(double percent) const { return percentile(batch_ms, percent); }
 };
 
 /// A progress bar on stderr; prints nothing where that is no terminal.

@@ -77,6 +77,42 @@ TEST_F(Cnn, IsAsRightInEveryBatchSizeAndPrecision) {
   }
 }
 
+TEST_F(Cnn, TakesGraphOnTheCpuAndRunsEagerly) {
+  nlohmann::json results[2];
+  const std::string options[] = {"--graph on", "--graph off"};
+  for (int i = 0; i < 2; ++i) {
+    const fs::path json = folder_ / "results.json";
+    const Outcome cnn = run("--device cpu --batch 7 " + options[i] + " --json " + json.string());
+    ASSERT_EQ(cnn.status, 0) << cnn.output;
+    EXPECT_EQ(cnn.output.find("replayed"), std::string::npos) << cnn.output;
+    results[i] = nlohmann::json::parse(std::ifstream(json));
+    EXPECT_EQ(results[i]["graph"], false);
+    EXPECT_FALSE(results[i].contains("graph_latency_ms"));
+  }
+  EXPECT_EQ(results[0]["confusion"], results[1]["confusion"]);
+}
+
+TEST_F(Cnn, ReplaysOnTheGpuWithTheLastBatchPadded) {
+  if (const CudaAvailability cuda = cuda_availability(); cuda.count == 0) GTEST_SKIP() << cuda.reason;
+  for (const std::string precision : {"f32", "tf32", "f16", "bf16"}) {
+    const fs::path json = folder_ / "results.json";
+    const std::string options =
+        "--device cuda --batch 7 --precision " + precision + " --json " + json.string();
+    const Outcome replayed = run(options);
+    ASSERT_EQ(replayed.status, 0) << replayed.output;
+    EXPECT_NE(replayed.output.find("times as fast"), std::string::npos) << replayed.output;
+    const auto graph = nlohmann::json::parse(std::ifstream(json));
+    EXPECT_EQ(graph["graph"], true);
+    EXPECT_GT(graph["eager_latency_ms"], 0);
+    EXPECT_GT(graph["graph_latency_ms"], 0);
+    const Outcome off = run(options + " --graph off");
+    ASSERT_EQ(off.status, 0) << off.output;
+    const auto eager = nlohmann::json::parse(std::ifstream(json));
+    EXPECT_EQ(eager["graph"], false);
+    EXPECT_EQ(eager["confusion"], graph["confusion"]) << precision;
+  }
+}
+
 TEST_F(Cnn, ReadsPicturesOfAnyKind) {
   int pictures = 0;
   for (const auto& entry : fs::directory_iterator(data("images"))) {
@@ -138,8 +174,9 @@ TEST_F(Cnn, SaysWhyThereIsNoGpu) {
 
 TEST_F(Cnn, WrongUsageExitsWith2) {
   for (const std::string arguments :
-       {"--nonsense", "--device tpu", "--batch 0", "--batch many", "--precision f8", "--images only.gz",
-        "stray", "--threads -1", "--image ''", "--json ''", "--image a.png --json b.json"}) {
+       {"--nonsense", "--device tpu", "--batch 0", "--batch many", "--precision f8", "--graph maybe",
+        "--images only.gz", "stray", "--threads -1", "--image ''", "--json ''",
+        "--image a.png --json b.json"}) {
     const Outcome cnn = run(arguments);
     EXPECT_EQ(cnn.status, 2) << arguments << "\n" << cnn.output;
   }
