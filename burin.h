@@ -2,6 +2,11 @@
 
 /// All of Burin's public interface.
 
+#include <burin/graph/capture.h>
+#include <burin/graph/cuda_graph.h>
+#include <burin/graph/executor.h>
+#include <burin/graph/timeline.h>
+#include <burin/graph/verify.h>
 #include <burin/io/idx.h>
 #include <burin/io/image.h>
 #include <burin/io/npy.h>

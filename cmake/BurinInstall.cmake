@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS burin EXPORT burinTargets)
 install(EXPORT burinTargets NAMESPACE burin:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/burin)
 
-file(GLOB_RECURSE headers RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS runtime/*.h ops/*.h nn/*.h io/*.h)
+file(GLOB_RECURSE headers RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS runtime/*.h ops/*.h nn/*.h graph/*.h io/*.h)
 foreach(header burin.h ${headers})
   file(STRINGS ${header} private LIMIT_COUNT 1 REGEX "^// Private")
   if(NOT private)
