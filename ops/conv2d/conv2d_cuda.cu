@@ -234,13 +234,15 @@ std::size_t image_shared_bytes(const ImageGeometry& g) {
 void run_image(const Problem& p, StreamView stream, const Slice<float>& slice) {
   const Sizes z(p);
   const ImageGeometry g = image_geometry(p);
-  const auto* kernel = z.R == 3 && z.S == 3 ? conv2d_image_kernel<3> : conv2d_image_kernel<0>;
-  cuda::launch(kOp, kernel,
-               {.grid = dim3(static_cast<unsigned>(slice.images),
-                             static_cast<unsigned>(z.K / (kImageFilters * kImageGroups))),
-                .block = dim3(kImageThreads),
-                .shared_bytes = image_shared_bytes(g)},
-               stream, g, slice.x, slice.w, slice.bias, slice.residual, slice.y, p.params.activation);
+  const auto run = [&](auto* kernel) {
+    cuda::launch(kOp, kernel,
+                 {.grid = dim3(static_cast<unsigned>(slice.images),
+                               static_cast<unsigned>(z.K / (kImageFilters * kImageGroups))),
+                  .block = dim3(kImageThreads),
+                  .shared_bytes = image_shared_bytes(g)},
+                 stream, g, slice.x, slice.w, slice.bias, slice.residual, slice.y, p.params.activation);
+  };
+  z.R == 3 && z.S == 3 ? run(conv2d_image_kernel<3>) : run(conv2d_image_kernel<0>);
 }
 
 /// Whether blocks that keep an image each are few enough to run at once, and an image small enough.

@@ -385,7 +385,8 @@ Event Pool::take_event(Device device) {
   return Event(device, {.timing = false});
 }
 
-/// Not for an event that was recorded in a capture: the capture, perhaps of another thread, still refers to it.
+/// Not for an event that was recorded in a capture: the capture, perhaps of another thread, still refers to
+/// it.
 void Pool::keep_event(Event event) noexcept try {
   spare_events_.push_back(std::move(event));
 } catch (...) {  // no room: the event goes
