@@ -8,18 +8,9 @@
 #include <utility>
 
 namespace burin {
-namespace {
+namespace detail {
 
-using detail::ExecutorEntry;
-using detail::InputKey;
-using detail::Piece;
-using detail::Signature;
-
-std::string name_of(const ExecutorOptions& options, std::size_t input) {
-  return input < options.names.size() ? options.names[input] : fmt::format("input {}", input);
-}
-
-Signature signature_of(std::span<const Tensor> inputs, std::int64_t batch = -1) {
+Signature signature_of(std::span<const Tensor> inputs, std::int64_t batch) {
   Signature signature;
   for (const Tensor& x : inputs) {
     IntList extents = x.shape().extents();
@@ -27,6 +18,10 @@ Signature signature_of(std::span<const Tensor> inputs, std::int64_t batch = -1) 
     signature.push_back({x.dtype(), Shape(extents), x.layout()});
   }
   return signature;
+}
+
+std::string name_of(const ExecutorOptions& options, std::size_t input) {
+  return input < options.names.size() ? options.names[input] : fmt::format("input {}", input);
 }
 
 void check_inputs(const Context& ctx, const ExecutorOptions& options, std::span<const Tensor> inputs) {
@@ -51,6 +46,23 @@ std::int64_t batch_of(const ExecutorOptions& options, std::span<const Tensor> in
   return inputs[0].extent(0);
 }
 
+void check_outputs(std::span<const Tensor> outputs, std::int64_t batch) {
+  if (batch < 0) return;
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    BURIN_CHECK(outputs[i].rank() >= 1 && outputs[i].extent(0) == batch, ShapeError,
+                "GraphExecutor: output {} has shape {}, and must have the batch ({}) as its first extent to "
+                "be run in buckets",
+                i, outputs[i].shape(), batch);
+}
+
+}  // namespace detail
+
+namespace {
+
+using detail::ExecutorEntry;
+using detail::InputKey;
+using detail::Piece;
+
 std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
   std::vector<Tensor> rows;
   for (const Tensor& x : inputs) rows.push_back(x.slice(0, begin, end));
@@ -59,21 +71,23 @@ std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, 
 
 }  // namespace
 
-std::vector<Tensor> GraphExecutor::State::run_eagerly(std::span<const Tensor> inputs) {
+std::vector<Tensor> GraphExecutor::State::run_eagerly(std::span<const Tensor> inputs, std::int64_t batch) {
   std::vector<Tensor> on_device;
   for (const Tensor& x : inputs) on_device.push_back(to(ctx, x, ctx.device()));
   ++eager_runs;
-  return forward(ctx, on_device);
+  std::vector<Tensor> outputs = forward(ctx, on_device);
+  detail::check_outputs(outputs, batch);
+  return outputs;
 }
 
 std::vector<Tensor> GraphExecutor::State::run(std::span<const Tensor> inputs) {
-  check_inputs(ctx, options, inputs);
-  const std::int64_t batch = options.buckets.empty() ? -1 : batch_of(options, inputs);
-  if (!options.graphs || ctx.device().is_cpu() || batch == 0) return run_eagerly(inputs);
+  detail::check_inputs(ctx, options, inputs);
+  const std::int64_t batch = options.buckets.empty() ? -1 : detail::batch_of(options, inputs);
+  if (!options.graphs || ctx.device().is_cpu() || batch == 0) return run_eagerly(inputs, batch);
   notice_new_weights();
   if (batch < 0) {
-    ExecutorEntry& entry = entry_for(signature_of(inputs), -1, inputs);
-    return entry.graph.is_captured() ? replay(entry, inputs, -1) : run_eagerly(inputs);
+    ExecutorEntry& entry = entry_for(detail::signature_of(inputs), -1);
+    return entry.graph.is_captured() ? replay(entry, inputs, -1) : run_eagerly(inputs, -1);
   }
   const std::vector<Piece> pieces = detail::pieces_of(batch, options.buckets);
   if (pieces.size() == 1) return run_piece(inputs, pieces.front());
@@ -89,9 +103,9 @@ std::vector<Tensor> GraphExecutor::State::run(std::span<const Tensor> inputs) {
 }
 
 std::vector<Tensor> GraphExecutor::State::run_piece(std::span<const Tensor> inputs, const Piece& piece) {
-  ExecutorEntry& entry = entry_for(signature_of(inputs, piece.bucket), piece.bucket, {});
-  if (!entry.graph.is_captured()) return run_eagerly(inputs);
   const std::int64_t batch = piece.end - piece.begin;
+  ExecutorEntry& entry = entry_for(detail::signature_of(inputs, piece.bucket), piece.bucket);
+  if (!entry.graph.is_captured()) return run_eagerly(inputs, batch);
   return replay(entry, batch == piece.bucket ? inputs : padded(entry, inputs, batch), batch);
 }
 
@@ -123,15 +137,7 @@ std::vector<Tensor> GraphExecutor::State::replay(ExecutorEntry& entry, std::span
   results.reserve(entry.outputs.size());
   for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
     const Tensor& output = entry.graph.outputs()[i];
-    const bool is_cut = batch >= 0 && batch < entry.batch;
-    if (is_cut) {
-      BURIN_CHECK(
-          output.rank() >= 1 && output.extent(0) == entry.batch, ShapeError,
-          "GraphExecutor: output {} has shape {}, and must have the batch ({}) as its first extent to be run "
-          "in buckets",
-          i, output.shape(), entry.batch);
-    }
-    const Tensor result = is_cut ? output.slice(0, 0, batch) : output;
+    const Tensor result = batch < entry.batch ? output.slice(0, 0, batch) : output;
     results.push_back(entry.outputs[i].is_exchangeable ? result
                                                        : to(ctx, clone(ctx, result), result.layout()));
   }

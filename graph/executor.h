@@ -18,9 +18,9 @@ struct ExecutorOptions {
   /// the next bucket and its outputs cut; a larger one runs in pieces of the largest bucket. Empty: a graph
   /// for each signature.
   std::vector<std::int64_t> buckets{};
-  std::vector<std::string> names{};  // of the inputs, for errors
-  /// Most bytes of graph memory and outputs. The graph used longest ago goes first; what does not fit runs
-  /// eagerly.
+  std::vector<std::string> names{};  // of the inputs, for errors; "input 1", ... for those without
+  /// Most bytes of graph memory, outputs and padded inputs. The graph used longest ago goes first; what does
+  /// not fit even alone runs eagerly.
   std::size_t most_bytes = std::numeric_limits<std::size_t>::max();
   std::size_t most_graphs = 64;
   bool graphs = true;   // false: everything runs eagerly
@@ -40,7 +40,7 @@ struct ExecutorReport {
     std::vector<TensorSpec> inputs;
     std::int64_t batch = -1;  // of the bucket; -1 without buckets
     std::size_t nodes = 0;
-    std::size_t output_bytes = 0;
+    std::size_t output_bytes = 0;  // with padded inputs, once there are some
     std::uint64_t replays = 0;
   };
   std::vector<Graph> graphs;    // the one used last first
@@ -50,7 +50,7 @@ struct ExecutorReport {
   std::uint64_t eager_runs = 0;  // asked for, or fallen back to
   std::uint64_t captures = 0;
   std::uint64_t evictions = 0;
-  std::vector<std::string> errors;  // why captures failed, the latest last; at most 16
+  std::vector<std::string> errors;  // what runs without a graph and why, the latest last; at most 16
   std::string to_string() const;    // a table for people
 };
 
@@ -72,8 +72,8 @@ class BURIN_API GraphExecutor {
   GraphExecutor& operator=(GraphExecutor&&) noexcept;
 
   /// Inputs on the context's device, or on the host, from where they are copied. Outputs are on the device.
-  /// Throws ShapeError, DTypeError, DeviceError for inputs that do not fit each other or the buckets, and
-  /// what the forward pass throws; CaptureError only if strict.
+  /// Throws ShapeError and DeviceError for inputs that do not fit each other, and for outputs without the
+  /// batch if there are buckets; what the forward pass throws; what a capture throws only if strict.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
   Tensor run(const Tensor& x);  // of one input and one output
 

@@ -2,12 +2,13 @@
 
 #include <burin/graph/executor_state.h>
 #include <burin/graph/rebind.h>
+#include <burin/graph/warm_up.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/copy.h>
 #include <burin/runtime/memory/adaptors.h>
 
 #include <algorithm>
-#include <iterator>
+#include <limits>
 #include <utility>
 
 namespace burin {
@@ -34,112 +35,143 @@ std::string describe(const Signature& signature) {
   return text;
 }
 
-Signature with_batch(std::span<const Tensor> examples, std::int64_t batch) {
-  Signature signature;
-  for (const Tensor& x : examples) {
-    BURIN_CHECK(x.defined(), ShapeError, "GraphExecutor: an example is undefined");
-    BURIN_CHECK(batch < 0 || x.rank() >= 1, ShapeError,
-                "GraphExecutor: an example is a scalar, and buckets are batch sizes");
-    IntList extents = x.shape().extents();
-    if (batch >= 0) extents[0] = batch;
-    signature.push_back({x.dtype(), Shape(extents), x.layout()});
-  }
-  return signature;
+std::size_t bytes_of(const Signature& signature) {
+  std::size_t total = 0;
+  for (const InputKey& key : signature)
+    total += static_cast<std::size_t>(key.shape.count()) * item_bytes(key.dtype);
+  return total;
+}
+
+/// With padded inputs, whether they have been needed yet or not.
+std::size_t own_bytes(const ExecutorEntry& entry) {
+  if (!entry.graph.is_captured()) return 0;
+  return detail::buffer_bytes(entry.graph.outputs()) + (entry.batch > 1 ? bytes_of(entry.signature) : 0);
+}
+
+/// What makes a signature run eagerly; other errors are the caller's.
+bool is_of_capture(const Error& error) {
+  return dynamic_cast<const CaptureError*>(&error) || dynamic_cast<const UnsupportedError*>(&error) ||
+         dynamic_cast<const OutOfMemory*>(&error);
 }
 
 }  // namespace
 
-ExecutorEntry& GraphExecutor::State::entry_for(const Signature& signature, std::int64_t batch,
-                                               std::span<const Tensor> examples) {
+ExecutorEntry& GraphExecutor::State::entry_for(const Signature& signature, std::int64_t batch) {
   for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
     if (entry->signature != signature) continue;
     entries.splice(entries.begin(), entries, entry);
     return entries.front();
   }
-  return capture_entry(signature, batch, examples);
+  return add_entry(signature, batch);
 }
 
-CudaGraph GraphExecutor::State::capture_graph(const Signature& signature, std::span<const Tensor> examples) {
-  if (!pool) pool = make_graph_pool(ctx);
-  std::vector<Tensor> inputs =
-      examples.empty() ? zeros_of(ctx, signature) : std::vector<Tensor>(examples.begin(), examples.end());
-  CudaGraph graph = capture(ctx, forward, std::move(inputs), {.pool = pool, .names = options.names});
-  ++captures;
-  return graph;
-}
-
-ExecutorEntry& GraphExecutor::State::capture_entry(const Signature& signature, std::int64_t batch,
-                                                   std::span<const Tensor> examples) {
-  const auto fall_back = [&](const std::string& reason) -> ExecutorEntry& {
-    if (errors.size() == kMostErrors) errors.erase(errors.begin());
-    errors.push_back(reason);
-    ctx.warn(fmt::format("GraphExecutor: {} runs without a graph: {}", describe(signature), reason));
-    entries.remove_if([&](const ExecutorEntry& entry) { return entry.signature == signature; });
-    entries.push_front({.signature = signature, .batch = batch});
-    return entries.front();
-  };
+ExecutorEntry& GraphExecutor::State::add_entry(const Signature& signature, std::int64_t batch) {
   try {
-    while (entries.size() >= std::max<std::size_t>(options.most_graphs, 1)) {
-      entries.pop_back();
-      ++evictions;
-    }
-    entries.push_front({.signature = signature, .batch = batch, .graph = capture_graph(signature, examples)});
-    if (!fit_budget()) {
-      const std::size_t needed = bytes();
-      entries.pop_front();
-      if (entries.empty()) pool = {};
-      const std::string reason =
-          fmt::format("its {} bytes exceed the budget of {} bytes", needed, options.most_bytes);
-      BURIN_CHECK(!options.strict, CaptureError, "GraphExecutor: {} has no graph: {}", describe(signature),
-                  reason);
-      return fall_back(reason);
-    }
-  } catch (const CaptureError& error) {
-    if (options.strict) throw;
-    return fall_back(error.what());
-  } catch (const UnsupportedError& error) {
-    if (options.strict) throw;
-    return fall_back(error.what());
-  } catch (const OutOfMemory& error) {
-    if (options.strict) throw;
-    return fall_back(error.what());
+    entries.push_front(capture_within_budget(signature, batch));
+    limit_entries();
+    return entries.front();
+  } catch (const Error& error) {
+    drop_unused_pool();
+    if (options.strict || !is_of_capture(error)) throw;
+    return fall_back(signature, batch, error.what());
+  } catch (...) {  // of the pass
+    drop_unused_pool();
+    throw;
   }
-  ExecutorEntry& entry = entries.front();
+}
+
+ExecutorEntry& GraphExecutor::State::fall_back(const Signature& signature, std::int64_t batch,
+                                               const std::string& reason) {
+  entries.push_front({.signature = signature, .batch = batch});
+  limit_entries();
+  if (errors.size() == kMostErrors) errors.erase(errors.begin());
+  errors.push_back(fmt::format("{} runs without a graph: {}", describe(signature), reason));
+  ctx.warn("GraphExecutor: " + errors.back());
+  return entries.front();
+}
+
+/// Other graphs go for it, the one used longest ago first. Throws CaptureError if it exceeds the budget by
+/// itself.
+ExecutorEntry GraphExecutor::State::capture_within_budget(const Signature& signature, std::int64_t batch) {
+  require_room_for(signature, batch);
+  const bool is_pool_new = !pool;
+  ExecutorEntry entry = capture_entry(signature, batch);
+  while (bytes_with(entry) > options.most_bytes && evict_oldest()) {
+  }
+  if (bytes_with(entry) > options.most_bytes && !is_pool_new) {
+    // The pool is as large as its largest graph was: this one may do with less.
+    entry = ExecutorEntry();
+    pool = {};
+    entry = capture_entry(signature, batch);
+  }
+  BURIN_CHECK(bytes_with(entry) <= options.most_bytes, CaptureError,
+              "GraphExecutor: a graph of {} needs {} bytes, and most_bytes is {}", describe(signature),
+              bytes_with(entry), options.most_bytes);
+  return entry;
+}
+
+/// Throws CaptureError for what cannot fit, before other graphs go in vain.
+void GraphExecutor::State::require_room_for(const Signature& signature, std::int64_t batch) {
+  if (options.most_bytes == std::numeric_limits<std::size_t>::max()) return;
+  const std::vector<Tensor> inputs = zeros_of(ctx, signature);
+  detail::WarmUp warm(ctx, forward, inputs);
+  warm.run(CaptureOptions().most_warm_ups);
+  const std::size_t least = warm.peak_bytes() + bytes_of(signature) * (batch > 1 ? 2 : 1);
+  BURIN_CHECK(least <= options.most_bytes, CaptureError,
+              "GraphExecutor: a graph of {} needs at least {} bytes, and most_bytes is {}",
+              describe(signature), least, options.most_bytes);
+}
+
+ExecutorEntry GraphExecutor::State::capture_entry(const Signature& signature, std::int64_t batch) {
+  if (!pool) pool = make_graph_pool(ctx);
+  CaptureOptions how{.pool = pool};
+  for (std::size_t i = 0; i < signature.size(); ++i) how.names.push_back(detail::name_of(options, i));
+  ExecutorEntry entry{.signature = signature, .batch = batch};
+  entry.graph = capture(ctx, forward, zeros_of(ctx, signature), how);
+  ++captures;
+  detail::check_outputs(entry.graph.outputs(), batch);
   for (std::size_t i = 0; i < entry.graph.outputs().size(); ++i)
     entry.outputs.push_back(
         {detail::can_rebind_output(entry.graph, i), entry.graph.outputs()[i].buffer().use_count()});
   return entry;
 }
 
-/// Lets other graphs go, the one used longest ago first, until the first one fits. False if it does not fit
-/// even alone; it is the only one then.
-bool GraphExecutor::State::fit_budget() {
-  while (bytes() > options.most_bytes && entries.size() > 1) {
-    entries.pop_back();
+std::size_t GraphExecutor::State::bytes_with(const ExecutorEntry& entry) const {
+  std::size_t total = pool.reserved_bytes() + own_bytes(entry);
+  for (const ExecutorEntry& other : entries) total += own_bytes(other);
+  return total;
+}
+
+/// The graph used longest ago; false if there is none.
+bool GraphExecutor::State::evict_oldest() {
+  for (auto entry = entries.end(); entry != entries.begin();) {
+    if (!(--entry)->graph.is_captured()) continue;
+    entries.erase(entry);
     ++evictions;
+    return true;
   }
-  if (bytes() <= options.most_bytes) return true;
-  if (captures == 1) return false;
-  // The pool is as large as its largest graph was: the one that is left may do with less.
-  ExecutorEntry& entry = entries.front();
-  entry.graph = CudaGraph();
-  pool = {};
-  entry.graph = capture_graph(entry.signature, {});
-  return bytes() <= options.most_bytes;
+  return false;
 }
 
-std::size_t GraphExecutor::State::output_bytes(const ExecutorEntry& entry) const {
-  std::size_t total = 0;
-  if (entry.graph.is_captured())
-    for (const Tensor& output : entry.graph.outputs()) total += output.buffer()->bytes();
-  for (const Tensor& input : entry.padded) total += input.buffer()->bytes();
-  return total;
+/// Keeps most_graphs graphs, and as many signatures that run eagerly.
+void GraphExecutor::State::limit_entries() {
+  const std::size_t most = std::max<std::size_t>(options.most_graphs, 1);
+  std::size_t with_graph = 0;
+  std::size_t without = 0;
+  for (auto entry = entries.begin(); entry != entries.end();) {
+    const bool is_graph = entry->graph.is_captured();
+    if (++(is_graph ? with_graph : without) <= most) {
+      ++entry;
+      continue;
+    }
+    entry = entries.erase(entry);
+    if (is_graph) ++evictions;
+  }
 }
 
-std::size_t GraphExecutor::State::bytes() const {
-  std::size_t total = pool ? pool.reserved_bytes() : 0;
-  for (const ExecutorEntry& entry : entries) total += output_bytes(entry);
-  return total;
+void GraphExecutor::State::drop_unused_pool() {
+  const auto has_graph = [](const ExecutorEntry& entry) { return entry.graph.is_captured(); };
+  if (std::none_of(entries.begin(), entries.end(), has_graph)) pool = {};
 }
 
 void GraphExecutor::State::notice_new_weights() {
@@ -156,21 +188,25 @@ void GraphExecutor::State::notice_new_weights() {
 
 void GraphExecutor::State::prepare(std::span<const Tensor> examples) {
   if (!options.graphs || ctx.device().is_cpu()) return;
+  detail::check_inputs(ctx, options, examples);
+  if (!options.buckets.empty()) detail::batch_of(options, examples);
   notice_new_weights();
   if (options.buckets.empty()) {
-    entry_for(with_batch(examples, -1), -1, examples);
+    entry_for(detail::signature_of(examples), -1);
     return;
   }
   for (auto bucket = options.buckets.rbegin(); bucket != options.buckets.rend(); ++bucket)
-    entry_for(with_batch(examples, *bucket), *bucket, {});
+    entry_for(detail::signature_of(examples, *bucket), *bucket);
 }
 
 std::vector<GraphForecast> GraphExecutor::State::forecast(std::span<const Tensor> examples) {
+  detail::check_inputs(ctx, options, examples);
+  if (!options.buckets.empty()) detail::batch_of(options, examples);
   std::vector<std::int64_t> batches = options.buckets;
   if (batches.empty()) batches.push_back(-1);
   std::vector<GraphForecast> forecasts;
   for (const std::int64_t batch : batches) {
-    const std::vector<Tensor> inputs = zeros_of(ctx, with_batch(examples, batch));
+    const std::vector<Tensor> inputs = zeros_of(ctx, detail::signature_of(examples, batch));
     const auto counting = std::make_shared<CountingResource>(ctx.memory());
     struct Restore {
       Context& ctx;
@@ -178,9 +214,11 @@ std::vector<GraphForecast> GraphExecutor::State::forecast(std::span<const Tensor
       ~Restore() { ctx.exchange_memory(std::move(memory)); }
     } const restore{ctx, ctx.exchange_memory(counting)};
     GraphForecast forecast{.batch = batch};
-    for (const Tensor& output : forward(ctx, inputs)) forecast.output_bytes += output.buffer()->bytes();
+    const std::vector<Tensor> outputs = forward(ctx, inputs);
     ++eager_runs;
-    for (const Tensor& input : inputs) forecast.arena_bytes += input.bytes();
+    detail::check_outputs(outputs, batch);
+    forecast.output_bytes = detail::buffer_bytes(outputs);
+    forecast.arena_bytes = detail::buffer_bytes(inputs);
     const std::size_t peak = counting->counts().peak_bytes;
     forecast.arena_bytes += peak - std::min(peak, forecast.output_bytes);
     forecasts.push_back(forecast);

@@ -1,7 +1,21 @@
 #include <burin/graph/executor_state.h>
 #include <burin/runtime/check.h>
 
+#include <set>
+
 namespace burin {
+namespace detail {
+
+std::size_t buffer_bytes(std::span<const Tensor> tensors) {
+  std::set<const Buffer*> buffers;
+  std::size_t total = 0;
+  for (const Tensor& x : tensors)
+    if (x.defined() && buffers.insert(x.buffer().get()).second) total += x.buffer()->bytes();
+  return total;
+}
+
+}  // namespace detail
+
 namespace {
 
 std::string bytes_text(std::size_t bytes) {
@@ -16,11 +30,12 @@ ExecutorReport GraphExecutor::State::report() const {
   ExecutorReport report;
   for (const detail::ExecutorEntry& entry : entries) {
     if (!entry.graph.is_captured()) continue;
-    report.graphs.push_back({.inputs = entry.graph.inputs(),
-                             .batch = entry.batch,
-                             .nodes = entry.graph.nodes().size(),
-                             .output_bytes = output_bytes(entry),
-                             .replays = entry.graph.replays()});
+    report.graphs.push_back(
+        {.inputs = entry.graph.inputs(),
+         .batch = entry.batch,
+         .nodes = entry.graph.nodes().size(),
+         .output_bytes = detail::buffer_bytes(entry.graph.outputs()) + detail::buffer_bytes(entry.padded),
+         .replays = entry.graph.replays()});
     report.output_bytes += report.graphs.back().output_bytes;
   }
   report.arena_bytes = pool ? pool.reserved_bytes() : 0;
@@ -41,10 +56,11 @@ std::string ExecutorReport::to_string() const {
     std::string inputs;
     for (const TensorSpec& input : graph.inputs)
       inputs += fmt::format("{}{} {}", inputs.empty() ? "" : ", ", name(input.dtype), input.shape);
-    text += fmt::format("  {}: {} nodes, {} replays, {}\n", inputs, graph.nodes, graph.replays,
+    const std::string bucket = graph.batch < 0 ? "" : fmt::format("bucket {}: ", graph.batch);
+    text += fmt::format("  {}{}: {} nodes, {} replays, {}\n", bucket, inputs, graph.nodes, graph.replays,
                         bytes_text(graph.output_bytes));
   }
-  for (const std::string& error : errors) text += fmt::format("  without a graph: {}\n", error);
+  for (const std::string& error : errors) text += fmt::format("  {}\n", error);
   return text;
 }
 

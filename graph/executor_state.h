@@ -9,12 +9,16 @@
 #include <cstdint>
 #include <list>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace burin {
 
 namespace detail {
+
+/// Of the memory that the tensors lie in.
+std::size_t buffer_bytes(std::span<const Tensor> tensors);
 
 /// What a graph is made for.
 struct InputKey {
@@ -24,6 +28,18 @@ struct InputKey {
   bool operator==(const InputKey&) const = default;
 };
 using Signature = std::vector<InputKey>;
+
+/// `batch` takes the place of extent 0; -1: the inputs' own stays.
+Signature signature_of(std::span<const Tensor> inputs, std::int64_t batch = -1);
+
+/// "image", or "input 0".
+std::string name_of(const ExecutorOptions& options, std::size_t input);
+/// Throws ShapeError and DeviceError.
+void check_inputs(const Context& ctx, const ExecutorOptions& options, std::span<const Tensor> inputs);
+/// Extent 0 of every input. Throws ShapeError if there is none, or they differ.
+std::int64_t batch_of(const ExecutorOptions& options, std::span<const Tensor> inputs);
+/// Throws ShapeError unless extent 0 of every output is the batch; -1: there are no buckets.
+void check_outputs(std::span<const Tensor> outputs, std::int64_t batch);
 
 struct ExecutorEntry {
   Signature signature;
@@ -68,21 +84,24 @@ struct GraphExecutor::State {
   void clear();
 
  private:
-  std::vector<Tensor> run_eagerly(std::span<const Tensor> inputs);
+  std::vector<Tensor> run_eagerly(std::span<const Tensor> inputs, std::int64_t batch);
   std::vector<Tensor> run_piece(std::span<const Tensor> inputs, const detail::Piece& piece);
   std::vector<Tensor> replay(detail::ExecutorEntry& entry, std::span<const Tensor> inputs,
                              std::int64_t batch);
   std::span<const Tensor> padded(detail::ExecutorEntry& entry, std::span<const Tensor> inputs,
                                  std::int64_t batch);
   void free_outputs(detail::ExecutorEntry& entry);
-  detail::ExecutorEntry& entry_for(const detail::Signature& signature, std::int64_t batch,
-                                   std::span<const Tensor> examples);
-  detail::ExecutorEntry& capture_entry(const detail::Signature& signature, std::int64_t batch,
-                                       std::span<const Tensor> examples);
-  CudaGraph capture_graph(const detail::Signature& signature, std::span<const Tensor> examples);
-  bool fit_budget();
-  std::size_t bytes() const;
-  std::size_t output_bytes(const detail::ExecutorEntry& entry) const;
+  detail::ExecutorEntry& entry_for(const detail::Signature& signature, std::int64_t batch);
+  detail::ExecutorEntry& add_entry(const detail::Signature& signature, std::int64_t batch);
+  detail::ExecutorEntry& fall_back(const detail::Signature& signature, std::int64_t batch,
+                                   const std::string& reason);
+  detail::ExecutorEntry capture_within_budget(const detail::Signature& signature, std::int64_t batch);
+  detail::ExecutorEntry capture_entry(const detail::Signature& signature, std::int64_t batch);
+  void require_room_for(const detail::Signature& signature, std::int64_t batch);
+  std::size_t bytes_with(const detail::ExecutorEntry& entry) const;
+  bool evict_oldest();
+  void limit_entries();
+  void drop_unused_pool();
   void notice_new_weights();
 };
 
