@@ -181,5 +181,36 @@ TEST_F(ExecutorLimits, AnAllocationThatFailsAnywhereLeavesNothingBehind) {
   }
 }
 
+TEST_F(ExecutorLimits, ACallThatFailsAnywhereLeavesResultsRight) {
+  if (!fake()) GTEST_SKIP() << "calls fail on the fake device only";
+  const auto rows = [](Context& ctx, std::int64_t batch) {
+    return filled(ctx, 1, batch * 3).reshape({batch, 3});
+  };
+  for (const cudaError_t code : {cudaErrorNotPermitted, cudaErrorMemoryAllocation}) {
+    bool hit = true;
+    for (std::uint64_t n = 1; hit; ++n) {
+      const ::testing::Message where = ::testing::Message() << "call " << n << ", code " << code;
+      Context ctx = make_context();
+      GraphExecutor executor(ctx, twice_and_one, {.buckets = {2, 4}});
+      std::vector<Tensor> held;
+      fake()->fail_call(n, code);
+      for (const std::int64_t batch : {3, 2, 6, 3}) {
+        try {
+          held.push_back(executor.run(rows(ctx, batch)));
+        } catch (const Error&) {
+          EXPECT_TRUE(fake()->has_failed()) << where;
+        }
+      }
+      hit = fake()->has_failed();
+      fake()->fail_call(0, cudaSuccess);
+      for (const std::int64_t batch : {1, 2, 4, 5}) held.push_back(executor.run(rows(ctx, batch)));
+      for (const Tensor& y : held) EXPECT_EQ(value_of(ctx, y), 3) << where;
+      const ExecutorReport report = executor.report();
+      EXPECT_LE(report.errors.size(), 1u) << where;
+      EXPECT_EQ(report.graphs.size() + report.errors.size(), 2u) << where;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace burin::test
