@@ -105,8 +105,7 @@ class BURIN_API CudaGraph {
   /// makes of it. Refused: a stream that is not being captured, a graph that draws random numbers.
   void add_to_capture(StreamView capturing);
   /// The cudaGraph_t of a capture_begin() and capture_end(), for cudaGraphAddChildGraphNode and the like;
-  /// lives as long as this. Refused: a graph with inputs, and one that draws
-  /// random numbers.
+  /// lives as long as this. Refused: a graph with inputs, and one that draws random numbers.
   void* native_graph() const;
 
  private:
