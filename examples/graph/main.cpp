@@ -5,10 +5,11 @@
 //   static_input.copy_(x); g.replay()                    graph.replay(stream, {x}): no static inputs
 //   make_graphed_callables(model, x)                     GraphExecutor(ctx, model, {.buckets = {1, 10}})
 //   with torch.cuda.stream(side): g.replay()             graph.replay(side)
+//   g.capture_begin(); y = f(x); g.capture_end()         graph.capture_begin(ctx); ... graph.capture_end()
 //
 // Usage: graph [cpu | cuda | cuda:N]. Each part checks what it shows. A GraphExecutor gives the same results
-// on the CPU, where it runs eagerly; part 4, of streams, needs a GPU. composed.cpp has two models in a graph
-// of the caller's.
+// on the CPU, where it runs eagerly; parts 4, 6 and 7 need a GPU. composed.cpp has two models in a graph of
+// the caller's.
 
 #include <burin/burin.h>
 #include <burin/graph/capture.h>
@@ -57,12 +58,9 @@ void show_random(Context& ctx) {
     const Tensor x = burin::normal(c, {1000}, random);
     return burin::add(c, x, x);
   };
-  burin::Generator in_graph(0);
-  GraphExecutor executor(ctx, [&](Context& c, Inputs) { return Tensors{twice_normal(c, in_graph)}; });
-  executor.prepare({});  // the runs before the capture draw too
-  in_graph.set({.seed = 42});
-
+  burin::Generator in_graph(42);
   burin::Generator eager(42);
+  GraphExecutor executor(ctx, [&](Context& c, Inputs) { return Tensors{twice_normal(c, in_graph)}; });
   std::vector<float> first;
   std::vector<float> last;
   for (int run = 0; run < 3; ++run) {
@@ -161,6 +159,47 @@ void show_file(Context& ctx) {
   fmt::print("5. logits of the sample CNN, {}, saved to {} and read back\n", way_of(executor), path.string());
 }
 
+burin::Forward square() {
+  return [](Context& c, Inputs in) { return Tensors{burin::mul(c, in[0], in[0])}; };
+}
+
+/// 6. A capture by hand reads and writes the tensors that it was recorded with.
+void show_capture_by_hand(Context& ctx) {
+  Tensor x = burin::full(ctx, {4}, 5);
+  burin::warm_up(ctx, square(), std::array{x});
+  burin::CudaGraph graph;
+  graph.capture_begin(ctx);
+  const Tensor y = square()(ctx, std::array{x}).front();  // recorded, not run
+  graph.capture_end();
+  burin::copy(ctx, x, burin::full(ctx, {4}, 7));
+  graph.replay(ctx.stream());
+  check(values_of(ctx, y) == std::vector<float>(4, 49), "a replay reads what x holds then");
+  fmt::print("6. captured by hand: 7 * 7 = {}\n", values_of(ctx, y)[0]);
+}
+
+std::string refusal_of(const std::function<void()>& mistake) {
+  try {
+    mistake();
+  } catch (const burin::Error& error) {
+    return error.what();
+  }
+  throw burin::Error("a mistake is not refused");
+}
+
+/// 7. Mistakes that cost an exception instead of wrong numbers. The graph and the context stay as they were.
+void show_refusals(Context& ctx) {
+  const Tensor x = burin::full(ctx, {4}, 5);
+  burin::CudaGraph graph = burin::capture(ctx, square(), {x}, {.names = {"x"}});
+  const Tensor other = burin::full(ctx, {2, 2}, 5);
+  fmt::print("7. refused: {}\n", refusal_of([&] { graph.replay(ctx.stream(), std::array{other}); }));
+  const burin::Forward reads_a_value = [](Context& c, Inputs in) {
+    return Tensors{burin::full(c, {4}, values_of(c, burin::mul(c, in[0], in[0]))[0])};
+  };
+  fmt::print("   refused: {}\n", refusal_of([&] { burin::capture(ctx, reads_a_value, {x}); }));
+  graph.replay(ctx.stream());
+  check(values_of(ctx, graph.outputs().front()) == std::vector<float>(4, 25), "refusals change nothing");
+}
+
 void run(const std::string& name) {
   const bool has_cuda = burin::cuda_availability().count > 0;
   const Device device = !name.empty() ? Device::parse(name) : has_cuda ? Device::cuda() : Device::cpu();
@@ -170,11 +209,14 @@ void run(const std::string& name) {
   show_random(ctx);
   show_product(ctx);
   show_cnn(ctx);
-  if (device.is_cpu())
-    fmt::print("4. a replay on another stream needs a GPU\n");
-  else
-    show_another_stream(ctx);
+  if (!device.is_cpu()) show_another_stream(ctx);
   show_file(ctx);
+  if (device.is_cpu()) {
+    fmt::print("4, 6 and 7 (another stream, a capture by hand, what is refused) need a GPU\n");
+    return;
+  }
+  show_capture_by_hand(ctx);
+  show_refusals(ctx);
 }
 
 }  // namespace
