@@ -91,8 +91,7 @@ Comparison compare_latency(const Options& options, const DigitSet& set, Classifi
   constexpr int kWarmUps = 5;
   constexpr int kRuns = 50;
   const std::int64_t batches = std::min<std::int64_t>(set.count() / options.batch, 10);  // the first ones
-  std::vector<double> eager;
-  std::vector<double> graph;
+  Comparison both;
   for (int run = 0; run < kWarmUps + kRuns; ++run) {
     const auto pixels = set.pixels(run % batches * options.batch, options.batch);
     const auto start = Clock::now();
@@ -101,10 +100,10 @@ Comparison compare_latency(const Options& options, const DigitSet& set, Classifi
     classifier.classify(pixels);
     const auto end = Clock::now();
     if (run < kWarmUps) continue;
-    eager.push_back(std::chrono::duration<double, std::milli>(between - start).count());
-    graph.push_back(std::chrono::duration<double, std::milli>(end - between).count());
+    both.eager_ms.push_back(std::chrono::duration<double, std::milli>(between - start).count());
+    both.graph_ms.push_back(std::chrono::duration<double, std::milli>(end - between).count());
   }
-  return {percentile(eager, 50), percentile(graph, 50), kRuns};
+  return both;
 }
 
 /// The first digits, and the first that were misread.

@@ -62,6 +62,10 @@ void draw_row(const std::vector<std::array<std::uint8_t, kPixels>>& digits,
   fmt::print("\n");
 }
 
+nlohmann::ordered_json latency(const std::vector<double>& ms) {
+  return {{"median", percentile(ms, 50)}, {"p90", percentile(ms, 90)}, {"p99", percentile(ms, 99)}};
+}
+
 }  // namespace
 
 double percentile(std::vector<double> values, double percent) {
@@ -92,6 +96,7 @@ void draw_digits(const std::vector<std::array<std::uint8_t, kPixels>>& digits,
   for (std::size_t first = 0; first < digits.size(); first += abreast)
     draw_row(digits, predictions, labels, first, std::min(digits.size(), first + abreast));
 }
+
 void print_results(const Results& results, std::int64_t batch) {
   struct Confused {
     std::int64_t times;
@@ -115,13 +120,15 @@ void print_results(const Results& results, std::int64_t batch) {
     fmt::print("\n");
   }
   fmt::print("throughput: {:.0f} digits/s\n", results.digits_per_second());
+  const std::vector<double>& ms = results.batch_ms;
   fmt::print(
       "latency of a batch of {}, host to host: median {:.3f} ms, p90 {:.3f} ms, p99 {:.3f} ms ({} batches)\n",
-      batch, results.percentile_ms(50), results.percentile_ms(90), results.percentile_ms(99),
-      results.batch_ms.size());
-  if (const auto& both = results.comparison)
-    fmt::print("  eager {:.3f} ms, replayed {:.3f} ms: {:.2f} times as fast (medians of {} in turns)\n",
-               both->eager_ms, both->graph_ms, both->eager_ms / both->graph_ms, both->runs);
+      batch, percentile(ms, 50), percentile(ms, 90), percentile(ms, 99), ms.size());
+  if (!results.comparison) return;
+  const double eager = percentile(results.comparison->eager_ms, 50);
+  const double graph = percentile(results.comparison->graph_ms, 50);
+  fmt::print("  eager {:.3f} ms, replayed {:.3f} ms: {:.2f} times as fast (medians of {} in turns)\n", eager,
+             graph, eager / graph, results.comparison->graph_ms.size());
 }
 
 void write_json(const std::string& path, const Results& results, const Options& options,
@@ -137,15 +144,12 @@ void write_json(const std::string& path, const Results& results, const Options& 
       {"accuracy_percent", results.accuracy_percent()},
       {"confusion", results.confusion},
       {"digits_per_second", results.digits_per_second()},
-      {"batch_latency_ms",
-       {{"median", results.percentile_ms(50)},
-        {"p90", results.percentile_ms(90)},
-        {"p99", results.percentile_ms(99)}}},
+      {"batch_latency_ms", latency(results.batch_ms)},
       {"graph", results.comparison.has_value()},  // whether passes were replayed
   };
   if (results.comparison) {
-    json["eager_latency_ms"] = results.comparison->eager_ms;
-    json["graph_latency_ms"] = results.comparison->graph_ms;
+    json["eager_latency_ms"] = latency(results.comparison->eager_ms);
+    json["graph_latency_ms"] = latency(results.comparison->graph_ms);
   }
   std::ofstream file(path);
   file << json.dump(2) << "\n";

@@ -13,11 +13,10 @@ namespace cnn {
 /// The smallest of these values that `percent` of them do not exceed; 0 if there are none.
 double percentile(std::vector<double> values, double percent);
 
-/// Medians of a batch, host to host.
+/// Times of a batch, host to host.
 struct Comparison {
-  double eager_ms = 0;
-  double graph_ms = 0;
-  int runs = 0;  // of each
+  std::vector<double> eager_ms;
+  std::vector<double> graph_ms;  // as many
 };
 
 /// What a run over a labelled set gave.
@@ -33,7 +32,6 @@ struct Results {
     return count == 0 ? 0 : 100.0 * static_cast<double>(right) / static_cast<double>(count);
   }
   double digits_per_second() const { return seconds == 0 ? 0 : static_cast<double>(count) / seconds; }
-  double percentile_ms(double percent) const { return percentile(batch_ms, percent); }
 };
 
 /// A progress bar on stderr; prints nothing where that is no terminal.
