@@ -11,5 +11,5 @@ if [ "${1:-}" = "--check" ]; then
   fi
   mode=(--dry-run --Werror)
 fi
-find burin.h runtime ops nn io examples tests bench \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
+find burin.h runtime ops nn graph io examples tests bench \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
   xargs -0 clang-format "${mode[@]}"
