@@ -1,6 +1,8 @@
 // When each operator of a model runs within its graph, on a GPU:
-//   timeline MODEL PRECISION BATCH [trace.json]     sample_cnn | resnet18 | resnet50, f32 | tf32 | f16
-// prints a line for each operator, and writes a trace for chrome://tracing or Perfetto if asked to.
+//   timeline MODEL PRECISION BATCH [BACKEND] [trace.json]     sample_cnn | resnet18 | resnet50, f32 | tf32 |
+//   f16
+// prints a line for each operator, and writes a trace for chrome://tracing or Perfetto if asked to. BACKEND:
+// auto (measured, the default), heuristic, or cuda for hand-written kernels only.
 
 #include <burin/graph/timeline.h>
 #include <burin/runtime/error.h>
@@ -38,10 +40,13 @@ void print(const GraphTimeline& timeline) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc < 4) throw Error("usage: timeline MODEL PRECISION BATCH [trace.json]");
+  if (argc < 4) throw Error("usage: timeline MODEL PRECISION BATCH [BACKEND] [trace.json]");
   const bench::ModelCase& model_case = *find(bench::kModels, argv[1]);
   const bench::Precision& precision = *find(bench::kPrecisions, argv[2]);
+  const std::string backend = argc > 4 ? argv[4] : "auto";
   Context ctx(Device::cuda(), bench::options_for(precision));
+  ctx.set_autotune(backend == "auto");
+  if (backend == "cuda") ctx.prefer(Backend::cuda);
   const auto model = bench::converted(ctx, model_case.make(ctx), precision);
   const Tensor x = bench::make_input(ctx, model_case, precision, std::atoll(argv[3]));
   const Forward forward = [&](Context& c, std::span<const Tensor> in) {
@@ -49,7 +54,7 @@ int main(int argc, char** argv) try {
   };
   const GraphTimeline measured = timeline(ctx, forward, std::span(&x, 1), 100);
   print(measured);
-  if (argc > 4) std::ofstream(argv[4]) << measured.to_chrome_trace();
+  if (argc > 5) std::ofstream(argv[5]) << measured.to_chrome_trace();
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "{}\n", error.what());
