@@ -1,6 +1,5 @@
 #include <burin/ops/conv2d/conv2d_cuda.h>
 #include <burin/ops/conv2d/conv2d_direct.cuh>
-#include <burin/ops/conv2d/conv2d_image.cuh>
 #include <burin/ops/conv2d/conv2d_pixels.cuh>
 #include <burin/ops/gemm/tile_kernel.cuh>
 #include <burin/runtime/dispatch.h>
@@ -205,61 +204,6 @@ void run_direct(const Problem& p, StreamView stream, const Slice<T>& slice) {
   run.template operator()<1>();
 }
 
-ImageGeometry image_geometry(const Problem& p) {
-  const Sizes z(p);
-  const auto narrow = [](std::int64_t extent) { return static_cast<int>(extent); };
-  const Padding2d& padding = p.params.padding;
-  ImageGeometry g = {};
-  g.channels = narrow(z.C), g.height = narrow(z.H), g.width = narrow(z.W);
-  g.top = narrow(padding.top), g.left = narrow(padding.left);
-  g.padded_width = narrow(z.W + padding.left + padding.right);
-  g.padded_plane = narrow(z.H + padding.top + padding.bottom) * g.padded_width;
-  g.padded_count = (g.channels * g.padded_plane + 3) / 4 * 4;
-  g.positions = narrow(z.image_positions()), g.terms = narrow(z.terms());
-  g.taps_h = narrow(z.R), g.taps_w = narrow(z.S);
-  g.stride_h = narrow(p.params.stride[0]), g.stride_w = narrow(p.params.stride[1]);
-  g.dilation_h = narrow(p.params.dilation[0]), g.dilation_w = narrow(p.params.dilation[1]);
-  g.filters = z.K;
-  g.by_plane = divide_by(g.padded_plane), g.by_row = divide_by(g.padded_width);
-  g.by_terms = divide_by(g.terms), g.by_out_row = divide_by(z.Wo);
-  return g;
-}
-
-std::size_t image_shared_bytes(const ImageGeometry& g) {
-  return (static_cast<std::size_t>(g.padded_count) +
-          static_cast<std::size_t>(g.terms) * kImageFilters * kImageGroups) *
-         sizeof(float);
-}
-
-void run_image(const Problem& p, StreamView stream, const Slice<float>& slice) {
-  const Sizes z(p);
-  const ImageGeometry g = image_geometry(p);
-  const auto run = [&](auto* kernel) {
-    cuda::launch(kOp, kernel,
-                 {.grid = dim3(static_cast<unsigned>(slice.images),
-                               static_cast<unsigned>(z.K / (kImageFilters * kImageGroups))),
-                  .block = dim3(kImageThreads),
-                  .shared_bytes = image_shared_bytes(g)},
-                 stream, g, slice.x, slice.w, slice.bias, slice.residual, slice.y, p.params.activation);
-  };
-  z.R == 3 && z.S == 3 ? run(conv2d_image_kernel<3>) : run(conv2d_image_kernel<0>);
-}
-
-/// Whether blocks that keep an image each are few enough to run at once, and an image small enough.
-bool suits_image(const Problem& p, int multiprocessors) {
-  constexpr std::int64_t kMostFloats = 20000;  // with the filters: two blocks on a multiprocessor
-  constexpr std::int64_t kBlockFilters = kImageFilters * kImageGroups;
-  const Sizes z(p);
-  const Padding2d& padding = p.params.padding;
-  if (p.dtype != DType::f32 || p.allow_tf32 || p.layout != Layout::contiguous || z.groups != 1) return false;
-  if (z.K % kBlockFilters != 0 || z.image_positions() < 32 || z.terms() < 32) return false;
-  if (z.N * (z.K / kBlockFilters) > 2 * multiprocessors) return false;
-  const std::int64_t rows = z.H + padding.top + padding.bottom, columns = z.W + padding.left + padding.right;
-  if (rows > kMostFloats || columns > kMostFloats || z.C > kMostFloats || z.terms() > kMostFloats)
-    return false;
-  return z.C * rows * columns + z.terms() * kBlockFilters <= kMostFloats;
-}
-
 template <class T>
 void run_typed(const CudaPlan& plan, StreamView stream, const Operands& operands, void* workspace) {
   const Problem& p = plan.problem;
@@ -271,16 +215,12 @@ void run_typed(const CudaPlan& plan, StreamView stream, const Operands& operands
         std::min(plan.images_per_launch, z.N - n), static_cast<const T*>(operands.x) + x_offset,
         static_cast<const T*>(operands.w),         static_cast<const T*>(operands.bias),
         residual ? residual + y_offset : nullptr,  static_cast<T*>(operands.y) + y_offset};
-    if constexpr (std::is_same_v<T, float>)
-      if (plan.strategy == CudaPlan::Strategy::image) {
-        run_image(p, stream, slice);
-        continue;
-      }
-    const bool direct = plan.strategy == CudaPlan::Strategy::direct;
     if (p.layout == Layout::channels_last)
-      direct ? run_direct<T, true>(p, stream, slice) : run_tiles<T, true>(plan, stream, slice, workspace);
+      plan.direct ? run_direct<T, true>(p, stream, slice)
+                  : run_tiles<T, true>(plan, stream, slice, workspace);
     else
-      direct ? run_direct<T, false>(p, stream, slice) : run_tiles<T, false>(plan, stream, slice, workspace);
+      plan.direct ? run_direct<T, false>(p, stream, slice)
+                  : run_tiles<T, false>(plan, stream, slice, workspace);
   }
 }
 
@@ -301,14 +241,8 @@ CudaPlan cuda_prepare(const Problem& p, int multiprocessors) {
   plan.problem = p;
   plan.images_per_launch = std::min(z.N, kMostPositions / z.image_positions());
   const std::int64_t positions = plan.images_per_launch * z.image_positions();
-  if (z.group_channels() == 1 && (z.group_filters() < 32 || z.R * z.S <= kMostDirectTaps)) {
-    plan.strategy = CudaPlan::Strategy::direct;
-    return plan;
-  }
-  if (suits_image(p, multiprocessors)) {
-    plan.strategy = CudaPlan::Strategy::image;
-    return plan;
-  }
+  plan.direct = z.group_channels() == 1 && (z.group_filters() < 32 || z.R * z.S <= kMostDirectTaps);
+  if (plan.direct) return plan;
   const bool last = p.layout == Layout::channels_last;
   const bool chunks = p.dtype == DType::f32 ? chunks_along_k<float>(p) : chunks_along_k<f16>(p);
   plan.tile = gemm::choose_tile(

@@ -13,12 +13,7 @@ namespace burin::conv2d_impl {
 /// The kernel chosen for a problem.
 struct CudaPlan {
   Problem problem;
-  enum class Strategy : std::uint8_t {
-    tiles,   // an implicit product
-    direct,  // a thread a chunk of y, for few terms
-    image,   // a block an image, where images are small and few
-  };
-  Strategy strategy = Strategy::tiles;
+  bool direct = false;    // a thread a chunk of y, for few terms; else an implicit product by tiles
   gemm::TileChoice tile;  // of the product
   std::int64_t images_per_launch = 0;
   std::size_t workspace_bytes = 0;
