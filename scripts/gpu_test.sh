@@ -6,7 +6,7 @@
 #     --out DIR      where the page and the logs go (default: build/gpu)
 #     --headers DIR  a folder of header-only packages that the machine lacks (searched as if it were /usr/include)
 #     --steps LIST   of build,test,sanitize,memory,threads,runner,bench,compare (default: all); memory is memcheck over the
-#                    memory and stream suites; threads builds these once more with ThreadSanitizer and AddressSanitizer, and
+#                    memory, stream and graph suites; threads builds these once more with ThreadSanitizer and AddressSanitizer, and
 #                    runs them on the fake device
 #     --layers REGEX which benchmarks of ResNet-50's layers (default: f32 and f16 at batch 1; '.' is all, some 8 minutes)
 set -uo pipefail
@@ -85,13 +85,14 @@ if wants memory; then
   export -f sanitize_memory
   export out build
   step memcheck-memory xargs -P 4 -I{} bash -c "sanitize_memory {}_test" <<<"$(printf '%s\n' memory_contract pool_cases \
-    pool_capture pool_property stream_order)"
+    pool_capture pool_churn pool_property stream_order cuda_graph capture graph_order executor random_capture)"
   sort "$out/memcheck-memory.log" | tee "$out/memcheck-memory.txt"
 fi
 
 if wants threads; then
   export TSAN_OPTIONS=allocator_may_return_null=1 ASAN_OPTIONS=allocator_may_return_null=1  # impossible requests are tests
-  suites=(adaptors fork memory_contract memory_faults pool_cases pool_capture pool_property stream_order)
+  suites=(adaptors fork memory_contract memory_faults pool_cases pool_capture pool_churn pool_property stream_order
+    cuda_graph capture capture_cases capture_faults graph_order executor executor_limits timeline verify)
   for sanitizer in thread address,undefined; do
     name=${sanitizer%%,*}
     folder=$PWD/build/gpu-$name
