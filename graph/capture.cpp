@@ -90,8 +90,7 @@ void check_results(const std::vector<Tensor>& results, const std::vector<WarmUp:
   for (std::size_t i = 0; i < results.size(); ++i)
     BURIN_CHECK(results[i].defined() && results[i].spec() == expected[i].spec, CaptureError,
                 "capture: output {} of the callable had another shape, dtype or layout when it was recorded "
-                "than when "
-                "it was warmed up",
+                "than when it was warmed up",
                 i);
 }
 
@@ -150,12 +149,12 @@ CudaGraph capture_with(Context& ctx, const Forward& forward, std::vector<Tensor>
     require_capturable(ctx.stream());
     inputs = normalized(ctx, std::move(inputs), names);
     const GraphPool pool = options.pool ? options.pool : make_graph_pool(ctx);
-    std::optional<WarmUp> warm(std::in_place, ctx, forward, inputs);
-    warm->run(options.most_warm_ups);
-    std::unique_ptr<Captured> captured = attempt(ctx, forward, inputs, names, pool, *warm, hooks, true);
-    if (!captured) captured = attempt(ctx, forward, inputs, names, pool, *warm, hooks, false);
+    WarmUp warm(ctx, forward, inputs);
+    warm.run(options.most_warm_ups);
+    std::unique_ptr<Captured> captured = attempt(ctx, forward, inputs, names, pool, warm, hooks, true);
+    if (!captured) captured = attempt(ctx, forward, inputs, names, pool, warm, hooks, false);
     if (captured->nodes.empty()) ctx.warn("capture: the graph is empty: the callable queued nothing");
-    captured->bind_inputs(ctx.stream(), inputs);
+    captured->bind_inputs(ctx.stream(), inputs);  // which the warm-up has checked
     GraphState& state = GraphAccess::state(graph);
     state.pool = pool;
     state.debug = options.debug;

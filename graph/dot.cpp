@@ -1,3 +1,4 @@
+#include <burin/graph/describe.h>
 #include <burin/graph/dot.h>
 #include <burin/runtime/check.h>
 
@@ -15,13 +16,9 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string spec_text(const TensorSpec& spec) { return fmt::format("{} {}", name(spec.dtype), spec.shape); }
-
 std::string op_text(const GraphOp& op) {
-  std::string inputs;
-  for (const TensorSpec& input : op.inputs) inputs += (inputs.empty() ? "" : ", ") + spec_text(input);
   const std::string path = op.path.empty() ? std::string() : escaped(op.path) + "\\n";
-  return fmt::format("{}{} -> {}\\n{} bytes", path, inputs, spec_text(op.output), op.bytes);
+  return fmt::format("{}{} -> {}\\n{} bytes", path, spec_list(op.inputs), spec_text(op.output), op.bytes);
 }
 
 std::string kernel_text(const cuda::KernelNode& kernel) {

@@ -20,6 +20,13 @@ Signature signature_of(std::span<const Tensor> inputs, std::int64_t batch) {
   return signature;
 }
 
+std::vector<Tensor> zeros_of(Context& ctx, const Signature& signature) {
+  std::vector<Tensor> inputs;
+  for (const InputKey& key : signature)
+    inputs.push_back(to(ctx, zeros(ctx, key.shape, key.dtype), key.layout));
+  return inputs;
+}
+
 std::string name_of(const ExecutorOptions& options, std::size_t input) {
   return input < options.names.size() ? options.names[input] : fmt::format("input {}", input);
 }
@@ -60,7 +67,6 @@ void check_outputs(std::span<const Tensor> outputs, std::int64_t batch) {
 namespace {
 
 using detail::ExecutorEntry;
-using detail::InputKey;
 using detail::Piece;
 
 std::vector<Tensor> rows_of(std::span<const Tensor> inputs, std::int64_t begin, std::int64_t end) {
@@ -113,14 +119,7 @@ std::vector<Tensor> GraphExecutor::State::run_piece(std::span<const Tensor> inpu
 /// at first zeros.
 std::span<const Tensor> GraphExecutor::State::padded(ExecutorEntry& entry, std::span<const Tensor> inputs,
                                                      std::int64_t batch) {
-  if (entry.padded.empty()) {
-    std::vector<Tensor> made;
-    for (const InputKey& key : entry.signature) {
-      made.push_back(zeros(ctx, key.shape, key.dtype));
-      if (key.layout == Layout::channels_last) made.back() = to(ctx, made.back(), key.layout);
-    }
-    entry.padded = std::move(made);
-  }
+  if (entry.padded.empty()) entry.padded = detail::zeros_of(ctx, entry.signature);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensor rows = entry.padded[i].slice(0, 0, batch);
     copy(ctx, rows, inputs[i]);

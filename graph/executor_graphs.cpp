@@ -1,11 +1,11 @@
 // Which graphs an executor has: when they are captured, and when they go.
 
+#include <burin/graph/capture_memory.h>
 #include <burin/graph/executor_state.h>
 #include <burin/graph/rebind.h>
 #include <burin/graph/warm_up.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/copy.h>
-#include <burin/runtime/memory/adaptors.h>
 
 #include <algorithm>
 #include <limits>
@@ -19,14 +19,6 @@ using detail::InputKey;
 using detail::Signature;
 
 constexpr std::size_t kMostErrors = 16;
-
-/// Zeros of the signature's shapes: what is in them does not matter to a capture.
-std::vector<Tensor> zeros_of(Context& ctx, const Signature& signature) {
-  std::vector<Tensor> inputs;
-  for (const InputKey& key : signature)
-    inputs.push_back(to(ctx, zeros(ctx, key.shape, key.dtype), key.layout));
-  return inputs;
-}
 
 std::string describe(const Signature& signature) {
   std::string text;
@@ -113,7 +105,7 @@ ExecutorEntry GraphExecutor::State::capture_within_budget(const Signature& signa
 /// Throws CaptureError for what cannot fit, before other graphs go in vain.
 void GraphExecutor::State::require_room_for(const Signature& signature, std::int64_t batch) {
   if (options.most_bytes == std::numeric_limits<std::size_t>::max()) return;
-  const std::vector<Tensor> inputs = zeros_of(ctx, signature);
+  const std::vector<Tensor> inputs = detail::zeros_of(ctx, signature);
   detail::WarmUp warm(ctx, forward, inputs);
   warm.run(CaptureOptions().most_warm_ups);
   const std::size_t least = warm.peak_bytes() + bytes_of(signature) * (batch > 1 ? 2 : 1);
@@ -127,7 +119,7 @@ ExecutorEntry GraphExecutor::State::capture_entry(const Signature& signature, st
   CaptureOptions how{.pool = pool};
   for (std::size_t i = 0; i < signature.size(); ++i) how.names.push_back(detail::name_of(options, i));
   ExecutorEntry entry{.signature = signature, .batch = batch};
-  entry.graph = capture(ctx, forward, zeros_of(ctx, signature), how);
+  entry.graph = capture(ctx, forward, detail::zeros_of(ctx, signature), how);
   ++captures;
   detail::check_outputs(entry.graph.outputs(), batch);
   for (std::size_t i = 0; i < entry.graph.outputs().size(); ++i)
@@ -206,20 +198,15 @@ std::vector<GraphForecast> GraphExecutor::State::forecast(std::span<const Tensor
   if (batches.empty()) batches.push_back(-1);
   std::vector<GraphForecast> forecasts;
   for (const std::int64_t batch : batches) {
-    const std::vector<Tensor> inputs = zeros_of(ctx, detail::signature_of(examples, batch));
-    const auto counting = std::make_shared<CountingResource>(ctx.memory());
-    struct Restore {
-      Context& ctx;
-      std::shared_ptr<MemoryResource> memory;
-      ~Restore() { ctx.exchange_memory(std::move(memory)); }
-    } const restore{ctx, ctx.exchange_memory(counting)};
+    const std::vector<Tensor> inputs = detail::zeros_of(ctx, detail::signature_of(examples, batch));
+    const detail::CaptureMemoryScope memory(ctx);
     GraphForecast forecast{.batch = batch};
     const std::vector<Tensor> outputs = forward(ctx, inputs);
     ++eager_runs;
     detail::check_outputs(outputs, batch);
     forecast.output_bytes = detail::buffer_bytes(outputs);
     forecast.arena_bytes = detail::buffer_bytes(inputs);
-    const std::size_t peak = counting->counts().peak_bytes;
+    const std::size_t peak = memory->peak_bytes();
     forecast.arena_bytes += peak - std::min(peak, forecast.output_bytes);
     forecasts.push_back(forecast);
   }

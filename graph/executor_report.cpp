@@ -1,3 +1,4 @@
+#include <burin/graph/describe.h>
 #include <burin/graph/executor_state.h>
 #include <burin/runtime/check.h>
 
@@ -53,12 +54,9 @@ std::string ExecutorReport::to_string() const {
   text += fmt::format("{} replays, {} eager runs, {} captures, {} evictions\n", replays, eager_runs, captures,
                       evictions);
   for (const Graph& graph : graphs) {
-    std::string inputs;
-    for (const TensorSpec& input : graph.inputs)
-      inputs += fmt::format("{}{} {}", inputs.empty() ? "" : ", ", name(input.dtype), input.shape);
     const std::string bucket = graph.batch < 0 ? "" : fmt::format("bucket {}: ", graph.batch);
-    text += fmt::format("  {}{}: {} nodes, {} replays, {}\n", bucket, inputs, graph.nodes, graph.replays,
-                        bytes_text(graph.output_bytes));
+    text += fmt::format("  {}{}: {} nodes, {} replays, {}\n", bucket, detail::spec_list(graph.inputs),
+                        graph.nodes, graph.replays, bytes_text(graph.output_bytes));
   }
   for (const std::string& error : errors) text += fmt::format("  {}\n", error);
   return text;

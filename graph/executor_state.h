@@ -32,6 +32,8 @@ using Signature = std::vector<InputKey>;
 /// `batch` takes the place of extent 0; -1: the inputs' own stays.
 Signature signature_of(std::span<const Tensor> inputs, std::int64_t batch = -1);
 
+std::vector<Tensor> zeros_of(Context& ctx, const Signature& signature);
+
 /// "image", or "input 0".
 std::string name_of(const ExecutorOptions& options, std::size_t input);
 /// Throws ShapeError and DeviceError.

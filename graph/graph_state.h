@@ -48,10 +48,11 @@ struct Captured {
   void replay(StreamView stream, std::optional<std::span<const Tensor>> given = {});
   /// Records a run into a caller's capture.
   void add_to_capture(StreamView capturing);
-  /// Checks them all, then makes them those of the replays to come.
+  /// Makes them those of the replays to come. They are of the captured specs.
   void bind_inputs(StreamView stream, std::span<const Tensor> given);
 
  private:
+  void check_inputs(std::span<const Tensor> given) const;
   void note_stream(StreamView stream);
   void bind(Binding& input, const Tensor& given);
 };
@@ -95,7 +96,7 @@ struct GraphAccess {
   static GraphState& state(CudaGraph& graph) { return *graph.state_; }
 };
 
-/// capture() with hooks. `kept` takes what CaptureHooks::keep_outputs kept.
+/// capture() with hooks.
 CudaGraph capture_with(Context& ctx, const Forward& forward, std::vector<Tensor> inputs,
                        const CaptureOptions& options, const CaptureHooks& hooks);
 

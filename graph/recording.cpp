@@ -1,5 +1,5 @@
+#include <burin/graph/describe.h>
 #include <burin/graph/recording.h>
-#include <burin/graph/warm_up.h>
 #include <burin/runtime/allocate.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 #include <burin/runtime/stream_state.h>
@@ -33,28 +33,20 @@ void Recording::hold(const Tensor& x) {
 }
 
 void Recording::op_begins(const OpCall& call) {
-  GraphOp op{.name = call.op,
-             .path = ctx_.stream().state().scope().path,
-             .inputs = {},
-             .output = call.output.spec()};
   Op extent;
   extent.outer = open_.empty() ? -1 : open_.back();
   const auto note = [&](const Tensor& x) {
+    if (!x.defined()) return;
     hold(x);
-    op.bytes += x.bytes();
     extent.touched.push_back({static_cast<const char*>(x.raw()), span_bytes(x)});
   };
-  for (const Tensor* input : call.inputs) {
-    if (!input->defined()) continue;
-    op.inputs.push_back(input->spec());
-    note(*input);
-  }
-  if (call.output.defined()) note(call.output);
+  for (const Tensor* input : call.inputs) note(*input);
+  note(call.output);
   extent.tip_before = tip();
   open_.reserve(open_.size() + 1);
   calls.reserve(calls.size() + 1);
   if (hooks_.keep_outputs && open_.empty()) kept.push_back(call.output);
-  ops.push_back(std::move(op));
+  ops.push_back(graph_op_of(call));
   calls.push_back(std::move(extent));
   open_.push_back(static_cast<int>(ops.size()) - 1);
 }

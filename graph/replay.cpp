@@ -65,16 +65,14 @@ void Captured::note_stream(StreamView user) {
     if (input.bound.defined()) input.bound.record_use(user);
 }
 
-void Captured::bind_inputs(StreamView user, std::span<const Tensor> given) {
+void Captured::check_inputs(std::span<const Tensor> given) const {
   BURIN_CHECK(given.size() == inputs.size(), ShapeError, "replay: {} inputs were captured and {} given",
               inputs.size(), given.size());
-  bool any_new = false;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (is_bound(inputs[i], given[i])) continue;
-    check_input(inputs[i], given[i]);
-    any_new = true;
-  }
-  if (!any_new) return;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!is_bound(inputs[i], given[i])) check_input(inputs[i], given[i]);
+}
+
+void Captured::bind_inputs(StreamView user, std::span<const Tensor> given) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (is_bound(inputs[i], given[i])) continue;
     given[i].record_use(user);
@@ -115,6 +113,7 @@ void Captured::replay(StreamView user, std::optional<std::span<const Tensor>> gi
   BURIN_CHECK(
       capture_of(user) == 0, CaptureError,
       "replay: the stream is being captured; add_to_capture() makes the graph a part of that capture");
+  if (given) check_inputs(*given);
   ReplayTurn turn(pool, user, footprint);
   note_stream(user);
   if (given) bind_inputs(user, *given);
@@ -123,20 +122,14 @@ void Captured::replay(StreamView user, std::optional<std::span<const Tensor>> gi
     if (input.bound.defined() && !reads_in_place(input)) copy_into_home(user, input);
   for (RandomSlot& slot : random) {
     const Philox next = slot.generator.next();
-    if (slot.is_known && slot.on_device == next) continue;
-    slot.is_known = false;
-    cuda::set_random_state(user, slot.state.raw(), next);
+    const bool is_there = std::exchange(slot.is_known, false) && slot.on_device == next;
+    if (!is_there) cuda::set_random_state(user, slot.state.raw(), next);
   }
   kernels.flush(exec.get());
-  cuda::begin_range("burin replay");
-  try {
+  {
+    const cuda::RangeScope range("burin replay");
     cuda::launch_graph(exec.get(), user);
-  } catch (...) {
-    cuda::end_range();
-    for (RandomSlot& slot : random) slot.is_known = false;
-    throw;
   }
-  cuda::end_range();
   ++replays;
   for (RandomSlot& slot : random) {
     slot.generator.take(slot.drawn);

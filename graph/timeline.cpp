@@ -1,3 +1,4 @@
+#include <burin/graph/describe.h>
 #include <burin/graph/timeline.h>
 #include <burin/graph/timeline_twin.h>
 #include <burin/runtime/check.h>
@@ -31,18 +32,15 @@ namespace {
 
 constexpr int kNeighbours = 16;  // events that follow another one at once
 
-std::string spec_text(const TensorSpec& spec) {
-  return json_text(fmt::format("{} {}", name(spec.dtype), spec.shape));
-}
-
 std::string event_text(const GraphTimeline::Span& span) {
   std::string inputs;
-  for (const TensorSpec& input : span.op.inputs) inputs += (inputs.empty() ? "" : ", ") + spec_text(input);
+  for (const TensorSpec& input : span.op.inputs)
+    inputs += (inputs.empty() ? "" : ", ") + json_text(spec_text(input));
   return fmt::format(
       R"({{"ph": "X", "cat": "op", "name": {}, "ts": {:.3f}, "dur": {:.3f}, "pid": 1, "tid": 1, )"
       R"("args": {{"path": {}, "inputs": [{}], "output": {}, "bytes": {}, "kernels": {}}}}})",
       json_text(span.op.name), span.begin_us, span.duration_us, json_text(span.op.path), inputs,
-      spec_text(span.op.output), span.op.bytes, json_text(span.kernels));
+      json_text(spec_text(span.op.output)), span.op.bytes, json_text(span.kernels));
 }
 
 }  // namespace

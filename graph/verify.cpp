@@ -1,3 +1,4 @@
+#include <burin/graph/describe.h>
 #include <burin/graph/graph_state.h>
 #include <burin/graph/tensor_difference.h>
 #include <burin/graph/verify.h>
@@ -5,7 +6,6 @@
 #include <burin/runtime/config.h>
 #include <burin/runtime/copy.h>
 #include <burin/runtime/op_observer.h>
-#include <burin/runtime/stream_state.h>
 
 #include <algorithm>
 #include <optional>
@@ -28,14 +28,7 @@ class OutputKeeper final : public OpObserver {
 
   void op_begins(const OpCall& call) override {
     if (depth_ == 0) {
-      GraphOp op{
-          call.op, call.ctx.stream().state().scope().path, {}, call.output.spec(), call.output.bytes()};
-      for (const Tensor* input : call.inputs) {
-        if (!input->defined()) continue;
-        op.inputs.push_back(input->spec());
-        op.bytes += input->bytes();
-      }
-      run_.ops.push_back(std::move(op));
+      run_.ops.push_back(detail::graph_op_of(call));
       run_.outputs.push_back(call.output);
     }
     ++depth_;

@@ -1,18 +1,13 @@
+#include <burin/graph/describe.h>
 #include <burin/graph/warm_up.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/cuda/libraries.h>
 #include <burin/runtime/plan_cache.h>
-#include <burin/runtime/stream_state.h>
 
 #include <algorithm>
 
 namespace burin {
 namespace detail {
-
-std::string describe_op(const char* op, const Context& ctx) {
-  const std::string path = ctx.stream().state().scope().path;
-  return path.empty() ? std::string(op) : fmt::format("{} in '{}'", op, path);
-}
 
 const CachingPool* caching_pool_below(const MemoryResource& memory) {
   const MemoryResource* at = &memory;

@@ -17,9 +17,6 @@
 
 namespace burin::detail {
 
-/// "conv2d in 'layer1.0.conv1'", for messages.
-std::string describe_op(const char* op, const Context& ctx);
-
 /// Runs a forward pass until a run does nothing that a capture forbids or that would make it differ from the
 /// next.
 class WarmUp final : public OpObserver {

@@ -7,4 +7,12 @@ namespace burin::cuda {
 void begin_range(const char* name) noexcept;
 void end_range() noexcept;
 
+class RangeScope {
+ public:
+  explicit RangeScope(const char* name) noexcept { begin_range(name); }
+  ~RangeScope() { end_range(); }
+  RangeScope(const RangeScope&) = delete;
+  RangeScope& operator=(const RangeScope&) = delete;
+};
+
 }  // namespace burin::cuda
