@@ -58,16 +58,12 @@ struct CudaApi {
   decltype(&::cudaThreadExchangeStreamCaptureMode) cudaThreadExchangeStreamCaptureMode;
   decltype(&::cudaGraphDestroy) cudaGraphDestroy;
   decltype(&::cudaGraphCreate) cudaGraphCreate;
-  decltype(&::cudaGraphClone) cudaGraphClone;
   decltype(&::cudaGraphAddChildGraphNode) cudaGraphAddChildGraphNode;
   decltype(&::cudaGraphGetNodes) cudaGraphGetNodes;
   decltype(&::cudaGraphGetEdges) cudaGraphGetEdges;
   decltype(&::cudaGraphNodeGetType) cudaGraphNodeGetType;
   decltype(&::cudaGraphKernelNodeGetParams) cudaGraphKernelNodeGetParams;
   decltype(&::cudaGraphKernelNodeSetParams) cudaGraphKernelNodeSetParams;
-  decltype(&::cudaGraphMemcpyNodeGetParams) cudaGraphMemcpyNodeGetParams;
-  decltype(&::cudaGraphMemsetNodeGetParams) cudaGraphMemsetNodeGetParams;
-  decltype(&::cudaGraphDebugDotPrint) cudaGraphDebugDotPrint;
   cudaError_t (*cudaFuncGetParamInfo)(const void* kernel, std::size_t index, std::size_t* offset,
                                       std::size_t* bytes);
   cudaError_t (*cudaGraphInstantiate)(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags);

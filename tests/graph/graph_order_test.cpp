@@ -119,6 +119,21 @@ TEST_F(GraphOrder, ReplaysOnOtherStreamsFollowEachOther) {
   EXPECT_EQ(value_of(ctx, x), 202);
 }
 
+TEST_F(GraphOrder, ARefusedReplayLeavesNoWait) {
+  if (!fake()) GTEST_SKIP() << "the fake device counts its calls";
+  Context ctx = make_context();
+  Context other = make_context();
+  CudaGraph graph =
+      capture(ctx, [](Context& c, std::span<const Tensor> in) { return std::vector{affine(c, in[0], 2, 0)}; },
+              {filled(ctx, 1)});
+  graph.replay(ctx.stream());
+  const std::uint64_t waits = fake()->call_count("cudaStreamWaitEvent");
+  expect_error<ShapeError>([&] { graph.replay(other.stream(), std::array{filled(ctx, 1, 5)}); }, "input 0");
+  EXPECT_EQ(fake()->call_count("cudaStreamWaitEvent"), waits);
+  graph.replay(other.stream());
+  EXPECT_GT(fake()->call_count("cudaStreamWaitEvent"), waits) << "one that runs waits for the last replay";
+}
+
 TEST_F(GraphOrder, MemoryOfAReplayOnAStreamThatIsGoneIsReusedAfterIt) {
   Context ctx = make_context();
   int wrong = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -13,7 +12,6 @@ namespace {
 
 constexpr std::array kTypes{cudaGraphNodeTypeMemcpy, cudaGraphNodeTypeMemset, cudaGraphNodeTypeKernel,
                             cudaGraphNodeTypeEventRecord, cudaGraphNodeTypeGraph};  // by FakeWork::Kind
-constexpr std::array kLabels{"MEMCPY", "MEMSET", "KERNEL", "EVENT_RECORD", "GRAPH"};
 
 std::size_t index_of(const FakeNode& node) { return static_cast<std::size_t>(node.work->kind); }
 
@@ -82,7 +80,7 @@ cudaError_t get_edges(const FakeGraph& graph, cudaGraphNode_t* from, cudaGraphNo
   return cudaSuccess;
 }
 
-cudaError_t get_kernel(const FakeState&, const FakeWork& work, cudaKernelNodeParams* out) {
+cudaError_t get_kernel(const FakeWork& work, cudaKernelNodeParams* out) {
   if (work.kind != FakeWork::Kind::kernel) return cudaErrorInvalidValue;
   if (!work.call) return cudaErrorInvalidDeviceFunction;  // a body of FakeCuda::launch
   *out = {};
@@ -92,51 +90,6 @@ cudaError_t get_kernel(const FakeState&, const FakeWork& work, cudaKernelNodePar
   out->sharedMemBytes = static_cast<unsigned>(work.call->config.dynamicSmemBytes);
   out->kernelParams = work.call->pointers.data();
   return cudaSuccess;
-}
-
-cudaError_t get_copy(const FakeState& state, const FakeWork& work, cudaMemcpy3DParms* out) {
-  if (work.kind != FakeWork::Kind::copy) return cudaErrorInvalidValue;
-  const bool from_device = state.kind_of(work.src) == FakeMemory::device;
-  const bool to_device = state.kind_of(work.dst) == FakeMemory::device;
-  *out = {};
-  out->srcPtr = {const_cast<std::byte*>(work.src), work.bytes, work.bytes, 1};
-  out->dstPtr = {work.dst, work.bytes, work.bytes, 1};
-  out->extent = {work.bytes, 1, 1};
-  out->kind = from_device ? to_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost
-              : to_device ? cudaMemcpyHostToDevice
-                          : cudaMemcpyHostToHost;
-  return cudaSuccess;
-}
-
-cudaError_t get_fill(const FakeState&, const FakeWork& work, cudaMemsetParams* out) {
-  if (work.kind != FakeWork::Kind::fill) return cudaErrorInvalidValue;
-  *out = {};
-  out->dst = work.dst;
-  out->value = static_cast<unsigned char>(work.value);
-  out->elementSize = 1;
-  out->width = work.bytes;
-  out->height = 1;
-  return cudaSuccess;
-}
-
-template <class Parameters, class Get>
-cudaError_t get_parameters(const char* function, cudaGraphNode_t handle, Parameters* out, Get get) {
-  return fake_call(function, [&](FakeState& state, FakeThread&) {
-    const FakeNode* node = state.find_node(handle, function);
-    return node && out ? get(state, *node->work, out) : cudaErrorInvalidValue;
-  });
-}
-
-cudaError_t print(const FakeGraph& graph, const char* path) {
-  std::ofstream file(path);
-  file << "digraph dot {\n";
-  for (const FakeNode& node : graph.nodes) {
-    file << fmt::format("\"{}\" [label=\"{} {}\"];\n", node.id, kLabels[index_of(node)], node.id);
-    for (const FakeNode* dependency : node.dependencies)
-      file << fmt::format("\"{}\" -> \"{}\";\n", dependency->id, node.id);
-  }
-  file << "}\n";
-  return file.flush() ? cudaSuccess : cudaErrorOperatingSystem;
 }
 
 }  // namespace
@@ -184,12 +137,6 @@ void add_fake_graph(cuda::CudaApi& table) {
       return out && flags == 0 ? publish(state, std::make_shared<FakeGraph>(), out) : cudaErrorInvalidValue;
     });
   };
-  table.cudaGraphClone = [](cudaGraph_t* out, cudaGraph_t handle) {
-    return fake_call("cudaGraphClone", [&](FakeState& state, FakeThread&) {
-      const auto graph = state.find_graph(handle, "cudaGraphClone");
-      return graph && out ? publish(state, state.copy_graph(*graph), out) : cudaErrorInvalidValue;
-    });
-  };
   table.cudaGraphDestroy = [](cudaGraph_t graph) {
     return fake_call(
         "cudaGraphDestroy",
@@ -229,25 +176,16 @@ void add_fake_graph(cuda::CudaApi& table) {
       return cudaSuccess;
     });
   };
-  table.cudaGraphKernelNodeGetParams = [](cudaGraphNode_t node, cudaKernelNodeParams* out) {
-    return get_parameters("cudaGraphKernelNodeGetParams", node, out, get_kernel);
+  table.cudaGraphKernelNodeGetParams = [](cudaGraphNode_t handle, cudaKernelNodeParams* out) {
+    return fake_call("cudaGraphKernelNodeGetParams", [&](FakeState& state, FakeThread&) {
+      const FakeNode* node = state.find_node(handle, "cudaGraphKernelNodeGetParams");
+      return node && out ? get_kernel(*node->work, out) : cudaErrorInvalidValue;
+    });
   };
   table.cudaGraphKernelNodeSetParams = [](cudaGraphNode_t handle, const cudaKernelNodeParams* given) {
     return fake_call("cudaGraphKernelNodeSetParams", [&](FakeState& state, FakeThread&) {
       FakeNode* node = state.find_node(handle, "cudaGraphKernelNodeSetParams");
       return node && given ? state.set_kernel(*node, *given) : cudaErrorInvalidValue;
-    });
-  };
-  table.cudaGraphMemcpyNodeGetParams = [](cudaGraphNode_t node, cudaMemcpy3DParms* out) {
-    return get_parameters("cudaGraphMemcpyNodeGetParams", node, out, get_copy);
-  };
-  table.cudaGraphMemsetNodeGetParams = [](cudaGraphNode_t node, cudaMemsetParams* out) {
-    return get_parameters("cudaGraphMemsetNodeGetParams", node, out, get_fill);
-  };
-  table.cudaGraphDebugDotPrint = [](cudaGraph_t handle, const char* path, unsigned) {
-    return fake_call("cudaGraphDebugDotPrint", [&](FakeState& state, FakeThread&) {
-      const auto graph = state.find_graph(handle, "cudaGraphDebugDotPrint");
-      return graph && path ? print(*graph, path) : cudaErrorInvalidValue;
     });
   };
 }
