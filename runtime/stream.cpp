@@ -28,6 +28,12 @@ void keep_for_ever(std::shared_ptr<void> memory) noexcept {
   new (storage) std::shared_ptr<void>(std::move(memory));  // never destroyed: its count stays above zero
 }
 
+bool has_early_kernels(Device device) noexcept {
+  if constexpr (kHasCuda)
+    if (device.is_cuda()) return cuda::has_early_kernels(device.index);
+  return false;
+}
+
 /// Waits for the event or, if that fails, for the whole stream; false if both fail.
 bool has_finished(const Event& done, StreamView stream) noexcept {
   [[maybe_unused]] const BesideCapture beside;
@@ -56,7 +62,11 @@ std::uint64_t capture_of(StreamView stream) {
 }
 
 StreamState::StreamState(Device device_in, void* handle, bool owned)
-    : device(device_in), native_handle(handle), id(next_stream_id()), owned_(owned) {}
+    : device(device_in),
+      native_handle(handle),
+      id(next_stream_id()),
+      has_early_kernels(detail::has_early_kernels(device_in)),
+      owned_(owned) {}
 
 StreamState::~StreamState() {
   // No owner is left, so nobody else can use the list any more.

@@ -50,6 +50,7 @@ struct StreamState : std::enable_shared_from_this<StreamState> {
   const Device device;
   void* const native_handle;
   const std::uint64_t id;
+  const bool has_early_kernels;  // see cuda::LaunchShape::starts_early
 
   /// Keeps `memory` alive until everything queued so far has finished, for ever if that cannot be known.
   /// It is given up by the first call of retain, release_finished or the destructor that finds it finished.

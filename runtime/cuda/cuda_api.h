@@ -97,6 +97,8 @@ const char* describe_loss() noexcept;
 void watch_forks();
 /// The lowest architecture that this build has kernels for, as 100 * major + 10 * minor.
 int lowest_architecture() noexcept;
+/// The architecture whose kernels of this build a device runs, itself written like that; 0: none.
+int architecture_for(int device) noexcept;
 
 /// Returns if `code` is success. Otherwise throws OutOfMemory for cudaErrorMemoryAllocation, else CudaError,
 /// with op, call, and CUDA's name and text of the error, and clears CUDA's last error. After an error that

@@ -8,6 +8,8 @@
 namespace burin::cuda {
 namespace {
 
+constexpr int kEarlyKernels = 900;  // the first architecture that has them
+
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string describe_unavailable(cudaError_t code) {
@@ -67,6 +69,13 @@ std::string architecture_problem(int device) {
   if (major * 100 + minor * 10 >= lowest) return {};
   return fmt::format("cuda:{} has compute capability {}.{}, and this Burin was built for {}.{} and later",
                      device, major, minor, lowest / 100, lowest % 100 / 10);
+}
+
+bool has_early_kernels(int device) noexcept {
+  int major = 0;
+  const cudaError_t code = api().cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  ignore(code);
+  return code == cudaSuccess && architecture_for(major * 100 + 99) >= kEarlyKernels;
 }
 
 std::string model_name(int device) {

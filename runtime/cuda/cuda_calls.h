@@ -19,6 +19,10 @@ CudaAvailability availability() noexcept;
 /// Why an existing device cannot run this build's kernels; empty if it can.
 std::string architecture_problem(int device);
 
+/// Whether this build's kernels for the device know how to start early (launch.h); false if it does not
+/// answer.
+bool has_early_kernels(int device) noexcept;
+
 std::string model_name(int device);
 int multiprocessor_count(int device);  // streaming multiprocessors
 void synchronize_device(int device);

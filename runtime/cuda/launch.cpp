@@ -17,7 +17,7 @@ constexpr unsigned kLargestGridYZ = 65535;
 constexpr unsigned kLargestBlock = 1024;
 
 void check_shape(const char* op, const LaunchShape& shape) {
-  const auto& [grid, block, shared_bytes] = shape;
+  const dim3 grid = shape.grid, block = shape.block;
   BURIN_CHECK(grid.x <= kLargestGridX && grid.y <= kLargestGridYZ && grid.z <= kLargestGridYZ,
               UnsupportedError, "{}: a grid of {} x {} x {} blocks exceeds CUDA's 2147483647 x 65535 x 65535",
               op, grid.x, grid.y, grid.z);
@@ -42,6 +42,13 @@ void launch_untyped(const char* op, const void* kernel, const LaunchShape& shape
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native_handle());
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  if (shape.starts_early && stream.state().has_early_kernels) {
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
   BURIN_CUDA(op, cudaLaunchKernelExC, &config, kernel, arguments);
   if (OpObserver* observer = stream.state().observer()) observer->kernel_queued(op, kernel);
 }

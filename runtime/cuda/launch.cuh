@@ -34,6 +34,14 @@ void launch(const char* op, void (*kernel)(Parameters...), const LaunchShape& sh
 }
 
 #if defined(__CUDACC__)
+/// Of a kernel that starts early: goes on once all that was queued before the kernel has finished and can be
+/// seen. Every thread calls it, before it reads or writes what others may, and before it returns.
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// Calls body(i) for this thread's share of [0, count), in a one-dimensional grid of any size. The counter is
 /// 64-bit, so the last step of a count near 2^31 does not wrap.
 template <class Body>

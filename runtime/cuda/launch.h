@@ -14,6 +14,9 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   std::size_t shared_bytes = 0;  // dynamic shared memory of a block
+  /// The kernel calls wait_for_previous() (launch.cuh), and so may be set up while the one before it in the
+  /// stream still ends: CUDA's programmatic dependent launch. Where the GPU cannot, nothing changes.
+  bool starts_early = false;
 };
 
 /// Queues `kernel` on the stream. A grid with an extent of 0 launches nothing. Throws UnsupportedError for a

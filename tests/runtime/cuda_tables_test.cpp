@@ -100,8 +100,11 @@ CudaApi fake_table() {
   };
   table.cudaFree = [](void*) { return fake->result("cudaFree"); };
   table.cudaHostAlloc = [](void**, std::size_t, unsigned) { return fake->result("cudaHostAlloc"); };
-  table.cudaLaunchKernelExC = [](const cudaLaunchConfig_t*, const void*, void**) {
-    return fake->result("cudaLaunchKernelExC");
+  table.cudaLaunchKernelExC = [](const cudaLaunchConfig_t* config, const void*, void**) {
+    const bool early = config->numAttrs == 1 &&
+                       config->attrs[0].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                       config->attrs[0].val.programmaticStreamSerializationAllowed == 1;
+    return fake->result(early ? "cudaLaunchKernelExC early" : "cudaLaunchKernelExC");
   };
   table.cudaFuncSetAttribute = [](const void*, cudaFuncAttribute, int value) {
     fake->calls.push_back("cudaFuncSetAttribute " + std::to_string(value));
@@ -258,6 +261,30 @@ TEST_F(CudaTables, LaunchChecksItsShape) {
   fake_.code = cudaErrorLaunchOutOfResources;
   expect_error<CudaError>([&] { run(dim3(1), dim3(256)); }, "relu: cudaLaunchKernelExC failed");
   EXPECT_EQ(fake_.last_error, cudaSuccess);
+}
+
+TEST_F(CudaTables, KernelsStartEarlyWhereTheBuildAndTheDeviceKnowHow) {
+  void* arguments[1] = {};
+  const auto launched_on = [&](int capability_major, bool starts_early) {
+    fake_.capability_major[0] = capability_major;
+    const Stream stream(Device::cuda(0));
+    fake_.calls.clear();
+    launch_untyped("relu", nullptr, {.grid = dim3(1), .block = dim3(1), .starts_early = starts_early}, stream,
+                   arguments);
+    return fake_.calls.at(0);
+  };
+  for (const int major : {lowest_architecture() / 100 + 1, 12}) {
+    const bool knows = architecture_for(100 * major + 99) >= 900;
+    EXPECT_EQ(launched_on(major, true), knows ? "cudaLaunchKernelExC early" : "cudaLaunchKernelExC") << major;
+    EXPECT_EQ(launched_on(major, false), "cudaLaunchKernelExC");
+  }
+}
+
+TEST(Architectures, TheHighestThatADeviceRuns) {
+  const int lowest = lowest_architecture();
+  EXPECT_EQ(architecture_for(lowest - 1), 0);
+  EXPECT_EQ(architecture_for(lowest), lowest);
+  EXPECT_GE(architecture_for(100'000), lowest);
 }
 
 TEST(Launch, CountsBlocks) {
