@@ -16,7 +16,6 @@ constexpr std::int64_t kMostPositions = 0x7FFFFFFF;
 constexpr std::int64_t kMostExtent = 1 << 30;
 constexpr std::int64_t kMostDirectTaps = 25;
 
-using gemm::FastDivmod;
 using gemm::kChunk;
 
 /// The sizes of a problem by their usual letters.
@@ -190,8 +189,8 @@ void run_direct(const Problem& p, StreamView stream, const Slice<T>& slice) {
   const auto run = [&]<int kChannels>() {
     const std::int64_t items = slice.images * z.image_positions() * z.K / kChannels;
     cuda::launch(kOp, conv2d_direct_kernel<T, kChannelsLast, kChannels>,
-                 {.grid = dim3(cuda::blocks_for(kOp, items, 256)), .block = dim3(256)}, stream, geometry,
-                 slice.x, slice.w, slice.bias, slice.residual, slice.y, p.params.activation,
+                 {.grid = dim3(cuda::blocks_for(kOp, items, 256)), .block = dim3(256), .starts_early = true},
+                 stream, geometry, slice.x, slice.w, slice.bias, slice.residual, slice.y, p.params.activation,
                  divide_by(z.group_filters()), divide_by(z.K), static_cast<int>(z.R), static_cast<int>(z.S),
                  z.K, items);
   };
@@ -215,12 +214,11 @@ void run_typed(const CudaPlan& plan, StreamView stream, const Operands& operands
         std::min(plan.images_per_launch, z.N - n), static_cast<const T*>(operands.x) + x_offset,
         static_cast<const T*>(operands.w),         static_cast<const T*>(operands.bias),
         residual ? residual + y_offset : nullptr,  static_cast<T*>(operands.y) + y_offset};
+    const bool direct = plan.way == CudaPlan::Way::direct;
     if (p.layout == Layout::channels_last)
-      plan.direct ? run_direct<T, true>(p, stream, slice)
-                  : run_tiles<T, true>(plan, stream, slice, workspace);
+      direct ? run_direct<T, true>(p, stream, slice) : run_tiles<T, true>(plan, stream, slice, workspace);
     else
-      plan.direct ? run_direct<T, false>(p, stream, slice)
-                  : run_tiles<T, false>(plan, stream, slice, workspace);
+      direct ? run_direct<T, false>(p, stream, slice) : run_tiles<T, false>(plan, stream, slice, workspace);
   }
 }
 
@@ -239,10 +237,17 @@ CudaPlan cuda_prepare(const Problem& p, int multiprocessors) {
 
   CudaPlan plan;
   plan.problem = p;
+  if (const std::optional<WindowsPlan> windows = windows_plan(p, multiprocessors)) {
+    plan.way = CudaPlan::Way::windows;
+    plan.windows = *windows;
+    return plan;
+  }
   plan.images_per_launch = std::min(z.N, kMostPositions / z.image_positions());
   const std::int64_t positions = plan.images_per_launch * z.image_positions();
-  plan.direct = z.group_channels() == 1 && (z.group_filters() < 32 || z.R * z.S <= kMostDirectTaps);
-  if (plan.direct) return plan;
+  if (z.group_channels() == 1 && (z.group_filters() < 32 || z.R * z.S <= kMostDirectTaps)) {
+    plan.way = CudaPlan::Way::direct;
+    return plan;
+  }
   const bool last = p.layout == Layout::channels_last;
   const bool chunks = p.dtype == DType::f32 ? chunks_along_k<float>(p) : chunks_along_k<f16>(p);
   plan.tile = gemm::choose_tile(
@@ -254,6 +259,7 @@ CudaPlan cuda_prepare(const Problem& p, int multiprocessors) {
 }
 
 void cuda_run(const CudaPlan& plan, StreamView stream, const Operands& operands, void* workspace) {
+  if (plan.way == CudaPlan::Way::windows) return windows_run(plan.windows, plan.problem, stream, operands);
   with_float_dtype(plan.problem.dtype, kOp,
                    [&]<class T>() { run_typed<T>(plan, stream, operands, workspace); });
 }

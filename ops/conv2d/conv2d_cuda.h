@@ -1,6 +1,7 @@
 #pragma once
 // Private: the hand-written CUDA convolution.
 
+#include <burin/ops/conv2d/conv2d_cuda_windows.h>
 #include <burin/ops/conv2d/conv2d_impl.h>
 #include <burin/ops/gemm/tile_choice.h>
 #include <burin/runtime/stream.h>
@@ -12,10 +13,16 @@ namespace burin::conv2d_impl {
 
 /// The kernel chosen for a problem.
 struct CudaPlan {
+  enum class Way {
+    tiles,    // an implicit product
+    windows,  // 3 x 3 filters over small images
+    direct,   // a thread a chunk of y, for few terms
+  };
   Problem problem;
-  bool direct = false;    // a thread a chunk of y, for few terms; else an implicit product by tiles
-  gemm::TileChoice tile;  // of the product
-  std::int64_t images_per_launch = 0;
+  Way way = Way::tiles;
+  gemm::TileChoice tile;               // tiles: of the product
+  WindowsPlan windows;                 // windows
+  std::int64_t images_per_launch = 0;  // tiles, direct
   std::size_t workspace_bytes = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include <burin/ops/conv2d/conv2d_pixels.cuh>
 #include <burin/ops/gemm/tile.cuh>
+#include <burin/runtime/cuda/launch.cuh>
 
 namespace burin::conv2d_impl {
 
@@ -13,10 +14,11 @@ namespace burin::conv2d_impl {
 template <class T, bool kChannelsLast, int kChannels>
 __global__ void __launch_bounds__(256)
     conv2d_direct_kernel(const PixelGeometry geometry, const T* x, const T* w, const T* bias,
-                         const T* residual, T* y, Activation activation, gemm::FastDivmod filters_per_group,
-                         gemm::FastDivmod all_filters, int kernel_height, int kernel_width,
-                         std::int64_t filters, std::int64_t items) {
+                         const T* residual, T* y, Activation activation, FastDivmod filters_per_group,
+                         FastDivmod all_filters, int kernel_height, int kernel_width, std::int64_t filters,
+                         std::int64_t items) {
   const std::int64_t item = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  cuda::wait_for_previous();
   if (item >= items) return;
   // A launch has fewer than 2^31 positions, but items may be more.
   std::int64_t filter;

@@ -13,8 +13,8 @@ struct PixelGeometry {
   std::int64_t n_stride, c_stride, h_stride, w_stride;  // of x, in elements
   std::int64_t tap_h_stride, tap_w_stride;              // from one tap of the filter to the next
   std::int64_t positions_per_image;
-  gemm::FastDivmod per_image, per_row;  // positions
-  unsigned height, width;               // of x
+  FastDivmod per_image, per_row;  // positions
+  unsigned height, width;         // of x
   unsigned stride_h, stride_w, dilation_h, dilation_w, top, left;
 
   /// The first tap: its row and column, which wrap below 0 so that one comparison finds what lies outside x,
@@ -43,7 +43,7 @@ struct PixelLoader {
   const T* x;
   std::int64_t group_stride;
   std::uint32_t lines, k;
-  gemm::FastDivmod outer_k, taps_per_row;  // k: (r s, c) by C / g, or (c, r s) by R S
+  FastDivmod outer_k, taps_per_row;  // k: (r s, c) by C / g, or (c, r s) by R S
   bool aligned_chunks;
 
   struct Line {

@@ -45,7 +45,7 @@ MatrixLoader<T, kAligned> make_loader(const T* data, std::int64_t pitch, bool k_
           !k_along};
 }
 
-/// A dot product a warp wins where there are few: then tiles would be mostly padding.
+/// Dot products win where there are few: then tiles would be mostly padding.
 bool is_narrow(const Problem& p) {
   if (p.a_transposed || !p.b_transposed || p.k == 0) return false;
   return std::min(p.m, p.n) <= 8 || p.m * p.n <= 1024;
@@ -54,12 +54,21 @@ bool is_narrow(const Problem& p) {
 template <class T>
 void dots(StreamView stream, const Problem& p, const T* a, const T* b, const Output<T>& out) {
   const bool vectors = lines_aligned(a, p.lda, p.a_batch_stride) && lines_aligned(b, p.ldb, p.b_batch_stride);
+  // A block for each where all run at once, and a warp would take more than the turns it has in flight.
+  constexpr std::int64_t kMostBlockDots = 1024;
+  constexpr std::int64_t kTermsInFlight = 4 * 32 * kChunk<T>;
+  if (p.batch * p.m * p.n <= kMostBlockDots && p.k > kTermsInFlight) {
+    const dim3 grid(static_cast<unsigned>(p.n), static_cast<unsigned>(p.m), static_cast<unsigned>(p.batch));
+    return cuda::launch(kOp, block_dot_kernel<T>,
+                        {.grid = grid, .block = dim3(kBlockDotThreads), .starts_early = true}, stream, a, b,
+                        p.lda, p.ldb, p.a_batch_stride, p.b_batch_stride, p.k, vectors, out);
+  }
   const auto run = [&]<int kRows>() {
     constexpr std::int64_t kMostBlocks = 1 << 16;
     const std::int64_t warps = p.batch * ((p.m - 1) / kRows + 1) * p.n;
     const auto blocks = static_cast<unsigned>(std::min((warps - 1) / 4 + 1, kMostBlocks));
-    cuda::launch(kOp, dot_kernel<T, kRows>, {.grid = dim3(blocks), .block = dim3(128)}, stream, a, b, p.lda,
-                 p.ldb, p.a_batch_stride, p.b_batch_stride, p.k, p.batch, vectors, out);
+    cuda::launch(kOp, dot_kernel<T, kRows>, {.grid = dim3(blocks), .block = dim3(128), .starts_early = true},
+                 stream, a, b, p.lda, p.ldb, p.a_batch_stride, p.b_batch_stride, p.k, p.batch, vectors, out);
   };
   // Four rows share a read of B once there are warps enough without that.
   if (p.m >= 4 && p.batch * p.m * p.n > 4096)

@@ -14,7 +14,7 @@
 
 #include <burin/ops/common/activation_apply.h>
 #include <burin/ops/common/element.cuh>
-#include <burin/ops/gemm/fast_divmod.h>
+#include <burin/ops/common/fast_divmod.h>
 #include <burin/ops/gemm/mma.cuh>
 
 #include <cstdint>

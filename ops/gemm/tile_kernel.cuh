@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const std::int64_t col = std::int64_t{grid.rows_inner ? outer : inner} * Tile::kCols;
   a.select(entry);
   b.select(entry);
+  cuda::wait_for_previous();
 
   const std::int64_t k = blockIdx.y * grid.k_per_split;
   const std::int64_t k_end = k + grid.k_per_split < grid.k ? k + grid.k_per_split : grid.k;
@@ -72,6 +73,7 @@ __global__ void __launch_bounds__(256) sum_splits_kernel(const TileGrid grid, Ou
                                                          std::int64_t chunks, std::int64_t chunks_per_row) {
   constexpr int kItems = kChunk<T>;
   const std::int64_t chunk = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  cuda::wait_for_previous();
   if (chunk >= chunks) return;
   const std::int64_t row_of_all = chunk / chunks_per_row;
   const std::int64_t col = chunk % chunks_per_row * kItems;
@@ -114,14 +116,15 @@ void launch_tiles(const char* op, StreamView stream, const LoadA& a, const LoadB
   cuda::launch(op, tile_kernel<Tile, LoadA, LoadB, T>,
                {.grid = dim3(blocks, static_cast<unsigned>(splits)),
                 .block = dim3(Tile::kThreads),
-                .shared_bytes = Tile::kSharedBytes},
+                .shared_bytes = Tile::kSharedBytes,
+                .starts_early = true},
                stream, grid, a, b, out);
   if (splits > 1) {
     const std::int64_t chunks_per_row = (out.cols - 1) / kChunk<T> + 1;
     const std::int64_t chunks = batch * out.rows * chunks_per_row;
     cuda::launch(op, sum_splits_kernel<T>,
-                 {.grid = dim3(cuda::blocks_for(op, chunks, 256)), .block = dim3(256)}, stream, grid, out,
-                 splits, chunks, chunks_per_row);
+                 {.grid = dim3(cuda::blocks_for(op, chunks, 256)), .block = dim3(256), .starts_early = true},
+                 stream, grid, out, splits, chunks, chunks_per_row);
   }
 }
 

@@ -21,12 +21,13 @@ struct Largest {
 template <class T, class Index>
 __global__ void __launch_bounds__(pool2d_cuda::kThreads)
     max_pool2d_indices_kernel(T* __restrict__ y, std::int64_t* __restrict__ indices, const T* __restrict__ x,
-                              Pool2d<Index> p, bool channels_last, bool row_major, std::int64_t count) {
+                              Pool2d<Index> p, pool2d_cuda::Windows<1, Index> windows, bool row_major,
+                              std::int64_t count) {
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * pool2d_cuda::kThreads + threadIdx.x;
   if (thread >= count) return;
-  const auto at = pool2d_cuda::window_of<1>(p, channels_last, static_cast<Index>(thread));
-  const T* origin = x + pool2d_cuda::origin_of(p, channels_last, at);
-  const Index pitch = channels_last ? p.channels : 1;
+  const auto at = windows.at(static_cast<Index>(thread));
+  const T* origin = x + pool2d_cuda::origin_of(p, windows.channels_last(), at);
+  const Index pitch = windows.channels_last() ? p.channels : 1;
   const PoolTaps<Index> rows = p.h.taps(at.oh);
   const PoolTaps<Index> columns = p.w.taps(at.ow);
   Index best_h = rows.first;
@@ -64,7 +65,8 @@ void cuda_with_indices(Context& ctx, const Problem& problem, IndexOrder order, c
                           {.grid = burin::cuda::blocks_for("max_pool2d", count, pool2d_cuda::kThreads),
                            .block = pool2d_cuda::kThreads},
                           ctx.stream(), y.values.data<T>(), y.indices.data<std::int64_t>(), x.data<T>(), p,
-                          problem.layout == Layout::channels_last, order == IndexOrder::row_major, count);
+                          pool2d_cuda::Windows<1, Index>(p, problem.layout == Layout::channels_last),
+                          order == IndexOrder::row_major, count);
     });
   });
 }

@@ -10,6 +10,25 @@ namespace {
 
 using Conv2dSweep = OnEachTarget;
 
+/// Fills a call of given shapes: values, an activation, perhaps a bias and a residual.
+void fill(ConvCase& c, Random& random, DType dtype) {
+  const Activation activations[] = {
+      Activation::sigmoid(),         Activation::tanh(), Activation::gelu(),
+      Activation::gelu_tanh(),       Activation::silu(), Activation::leaky_relu(0.125f),
+      Activation::clip(-0.5f, 0.75f)};
+  if (random.chance(0.5))
+    c.params.activation = random.chance(0.6) ? Activation::relu() : activations[random.integer(0, 6)];
+  const auto values = [&](std::int64_t count) {
+    std::vector<double> all = random.reals(count);
+    for (double& value : all) value = rounded(value, dtype);
+    return all;
+  };
+  c.x = values(c.x_shape.count());
+  c.w = values(c.w_shape.count());
+  if (random.chance(0.5)) c.bias = values(c.w_shape[0]);
+  if (random.chance(0.3)) c.residual = values(c.params.output_shape(c.x_shape, c.w_shape).count());
+}
+
 /// A valid call with every parameter of its own; about one in four depthwise, one in four grouped.
 ConvCase random_case(Random& random, DType dtype) {
   ConvCase c;
@@ -44,22 +63,24 @@ ConvCase random_case(Random& random, DType dtype) {
   c.x_shape = Shape({random.integer(1, 3), channels * p.groups, extent(0, p.padding.top, p.padding.bottom),
                      extent(1, p.padding.left, p.padding.right)});
   c.w_shape = Shape({rows * p.groups, channels, kernel[0], kernel[1]});
-  const Activation activations[] = {
-      Activation::sigmoid(),         Activation::tanh(), Activation::gelu(),
-      Activation::gelu_tanh(),       Activation::silu(), Activation::leaky_relu(0.125f),
-      Activation::clip(-0.5f, 0.75f)};
-  if (random.chance(0.5))
-    p.activation = random.chance(0.6) ? Activation::relu() : activations[random.integer(0, 6)];
+  fill(c, random, dtype);
+  return c;
+}
 
-  const auto values = [&](std::int64_t count) {
-    std::vector<double> all = random.reals(count);
-    for (double& value : all) value = rounded(value, dtype);
-    return all;
+/// A call by 3 x 3 filters that moves by one: what backends have kernels of their own for.
+ConvCase random_3x3_case(Random& random, DType dtype) {
+  ConvCase c;
+  Conv2dParams& p = c.params;
+  p.groups = random.chance(0.7) ? 1 : random.integer(2, 3);
+  p.padding = {random.integer(0, 3), random.integer(0, 2), random.integer(0, 1), random.integer(0, 4)};
+  const std::int64_t channels = random.chance(0.5) ? 4 * random.integer(1, 9) : random.integer(1, 11);
+  const auto extent = [&](std::int64_t before, std::int64_t after) {
+    return random.integer(std::max<std::int64_t>(3 - before - after, 1), random.chance(0.8) ? 15 : 70);
   };
-  c.x = values(c.x_shape.count());
-  c.w = values(c.w_shape.count());
-  if (random.chance(0.5)) c.bias = values(c.w_shape[0]);
-  if (random.chance(0.3)) c.residual = values(p.output_shape(c.x_shape, c.w_shape).count());
+  c.x_shape = Shape({random.integer(1, 3), channels * p.groups, extent(p.padding.top, p.padding.bottom),
+                     extent(p.padding.left, p.padding.right)});
+  c.w_shape = Shape({4 * random.integer(1, 5) * p.groups, channels, 3, 3});
+  fill(c, random, dtype);
   return c;
 }
 
@@ -82,12 +103,13 @@ double tolerance(const ConvReference& expected, std::size_t i, DType dtype, bool
 }
 
 /// Runs `count` random calls through strided inputs; returns how many were served.
-int run_sweep(Context& ctx, DType dtype, int count, std::uint64_t salt) {
+int run_sweep(Context& ctx, DType dtype, int count, std::uint64_t salt,
+              ConvCase (*next_case)(Random&, DType) = random_case) {
   Random random(salt);
   int served = 0;
   std::map<std::string, int> refusals;
   for (int i = 0; i < count; ++i) {
-    const ConvCase c = random_case(random, dtype);
+    const ConvCase c = next_case(random, dtype);
     const auto strided = [&](const std::vector<double>& values, const Shape& shape) {
       const Tensor dense = to(ctx, from_host(ctx, values, shape), dtype);
       return with_strides(ctx, dense, random.choice(kVariants));
@@ -128,6 +150,33 @@ TEST_P(Conv2dSweep, MatchesTheReference) {
     EXPECT_GT(served, 0);
   else
     EXPECT_EQ(served, count);
+}
+
+TEST_P(Conv2dSweep, ThreeByThreeFiltersMatchTheReference) {
+  const int count = sweep(dtype() == DType::f32 ? 600 : 100);
+  const int served = run_sweep(ctx(), dtype(), count, 8, random_3x3_case);
+  if (HasFailure() || backend() == Backend::cudnn) return;
+  EXPECT_EQ(served, count);
+}
+
+/// Weights that start at any element of their buffer.
+TEST_P(Conv2dSweep, WeightsNeedNoAlignment) {
+  Random random(9);
+  ConvCase c;
+  c.x_shape = Shape({2, 8, 9, 10});
+  c.w_shape = Shape({12, 8, 3, 3});
+  fill(c, random, dtype());
+  const ConvReference expected = reference(c);
+  std::vector<double> flat = c.w;
+  flat.insert(flat.begin(), 99.0);
+  const auto count = static_cast<std::int64_t>(c.w.size());
+  const Tensor w = tensor(Shape({count + 1}), flat).slice(0, 1, count + 1).reshape({12, 8, 3, 3});
+  const Tensor x = tensor(c.x_shape, c.x);
+  const Tensor bias = c.bias.empty() ? Tensor() : tensor(Shape({12}), c.bias);
+  const Tensor residual =
+      c.residual.empty() ? Tensor() : tensor(c.params.output_shape(c.x_shape, c.w_shape), c.residual);
+  const Tensor y = served(ctx(), [&] { return conv2d(ctx(), x, w, bias, c.params, residual); });
+  expect_near(values(y), expected.y, [&](std::size_t i) { return tolerance(expected, i, dtype(), false); });
 }
 
 TEST_P(Conv2dSweep, Tf32IsWithinItsRounding) {

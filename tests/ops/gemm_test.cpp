@@ -1,7 +1,7 @@
 // The hand-written CUDA product, called as matmul and linear call it, over what they may pass.
 
 #include <burin/ops/common/activation_apply.h>
-#include <burin/ops/gemm/fast_divmod.h>
+#include <burin/ops/common/fast_divmod.h>
 #include <burin/ops/gemm/gemm.h>
 #include <burin/ops/gemm/tile_choice.h>
 #include <burin/runtime/config.h>
@@ -249,7 +249,7 @@ TEST(FastDivmod, DividesEvery32BitNumber) {
     const std::uint32_t n =
         i % 4 == 0 ? 0xFFFFFFFFu - any() % 3 : any() / divisor * divisor - static_cast<unsigned>(i % 2);
     std::uint32_t remainder;
-    ASSERT_EQ(gemm::FastDivmod(divisor).divide(n, remainder), n / divisor) << n << " / " << divisor;
+    ASSERT_EQ(FastDivmod(divisor).divide(n, remainder), n / divisor) << n << " / " << divisor;
     ASSERT_EQ(remainder, n % divisor);
   }
 }

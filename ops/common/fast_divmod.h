@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace burin::gemm {
+namespace burin {
 
 /// Quotient and remainder of 32-bit numbers by a multiplication (Granlund, Montgomery: "Division by invariant
 /// integers using multiplication", 1994, figure 4.1).
@@ -34,4 +34,4 @@ class FastDivmod {
   std::uint32_t shift_ = 0;
 };
 
-}  // namespace burin::gemm
+}  // namespace burin
