@@ -6,6 +6,7 @@
 #include <burin/runtime/memory/report_text.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace burin {
@@ -76,19 +77,16 @@ GraphTimeline timeline(Context& ctx, const Forward& forward, std::span<const Ten
       forward(local, own);
       mark();
     };
-    const auto from_a_mark = [&](Context& local, Inputs own, const Mark& mark) {
-      mark();
-      forward(local, own);
-    };
     const auto nothing = [](Context&, Inputs, const Mark& mark) {
       for (int i = 0; i <= detail::kNeighbours; ++i) mark();
     };
     const GraphPool pool = make_graph_pool(ctx);
     MarkedGraph whole(ctx, between_marks, inputs, pool);
-    MarkedGraph parts(ctx, from_a_mark, inputs, pool, true);
+    MarkedGraph parts(ctx, between_marks, inputs, pool, true);
     MarkedGraph events(ctx, nothing, {}, pool);
 
     std::vector<double> whole_times;
+    std::vector<double> twin_times;
     std::vector<double> event_times;
     std::vector<std::vector<double>> part_times;
     for (int i = -1; i < repetitions; ++i) {
@@ -97,12 +95,15 @@ GraphTimeline timeline(Context& ctx, const Forward& forward, std::span<const Ten
       const std::vector<double> event_run = events.run();
       if (i < 0) continue;  // the first replay is slower
       whole_times.push_back(run.front());
+      twin_times.push_back(std::accumulate(part_run.begin(), part_run.end(), 0.0));
       part_times.push_back(std::move(part_run));
       event_times.insert(event_times.end(), event_run.begin(), event_run.end());
     }
-    out.event_us = detail::median(std::move(event_times));
-    out.whole_us = std::max(0.0, detail::median(std::move(whole_times)) - out.event_us);
+    const double to_last_event = detail::median(std::move(whole_times));
+    const double added = detail::median(std::move(twin_times)) - to_last_event;
+    out.whole_us = std::max(0.0, to_last_event - detail::median(std::move(event_times)));
     out.spans = parts.spans();
+    if (!out.spans.empty()) out.event_us = std::max(0.0, added / static_cast<double>(out.spans.size()));
     detail::place_spans(out.spans, part_times, out.event_us);
   }
   return out;

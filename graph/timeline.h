@@ -20,8 +20,10 @@ struct BURIN_API GraphTimeline {
     double duration_us = 0;
   };
   std::vector<Span> spans;
-  double event_us = 0;  // what a record of an event adds, which is taken off every span and off whole_us
-  double whole_us = 0;  // of the graph with an event at each end and none between; median
+  double whole_us = 0;  // of the graph without events between operators; median
+  /// What an event between two operators adds to this graph: it also keeps the second from being set up while
+  /// the first ends. The twin's time beyond whole_us in equal parts; taken off every span.
+  double event_us = 0;
   double sum_us() const;
   /// For chrome://tracing or Perfetto: a complete event for each span, with module path, shapes and bytes.
   std::string to_chrome_trace() const;

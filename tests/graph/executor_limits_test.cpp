@@ -1,9 +1,11 @@
 // What an executor does with graphs that there is no room for, or that cannot be made.
 
 #include <burin/graph/executor.h>
+#include <burin/nn/models/resnet.h>
 #include <burin/runtime/memory/adaptors.h>
 #include <support/graph_fixture.h>
 
+#include <iostream>
 #include <memory>
 #include <vector>
 
@@ -210,6 +212,23 @@ TEST_F(ExecutorLimits, ACallThatFailsAnywhereLeavesResultsRight) {
       EXPECT_EQ(report.graphs.size() + report.errors.size(), 2u) << where;
     }
   }
+}
+
+TEST_F(ExecutorLimits, EightBatchesOfResNet18CostTheLargest) {
+  if (fake()) GTEST_SKIP() << "the fake device has no kernels of convolutions";
+  Context ctx = make_context();
+  nn::ResNet model = nn::resnet18();
+  model.init(ctx, 1);
+  const auto arena_of = [&](std::vector<std::int64_t> buckets) {
+    GraphExecutor executor(ctx, model, {.buckets = std::move(buckets), .strict = true});
+    executor.prepare(std::vector<Tensor>{zeros(ctx, {1, 3, 224, 224})});
+    return executor.report().arena_bytes;
+  };
+  const std::size_t alone = arena_of({64});
+  const std::size_t all = arena_of({1, 2, 4, 8, 16, 24, 32, 64});
+  std::cout << "  batch 64 alone " << alone << " bytes, with seven others " << all << " bytes\n";
+  EXPECT_GT(alone, 0u);
+  EXPECT_LE(10 * all, 11 * alone);
 }
 
 }  // namespace
