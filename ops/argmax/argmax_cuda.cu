@@ -39,6 +39,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ A values[kThreads / kWarp];
   __shared__ std::int64_t indices[kThreads / kWarp];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  burin::cuda::wait_for_previous();
   if (row >= rows) return;  // whole warps, and no block of which threads share a row
   Best<A> best;
   for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) best.add(widened(x[row * width + i]), i);
@@ -72,6 +73,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool live = line < lines.outer * lines.inner;
   const std::int64_t origin = line / lines.inner * lines.width * lines.inner + line % lines.inner;
   Best<A> best;
+  burin::cuda::wait_for_previous();
   if (live)
     for (std::int64_t i = threadIdx.y; i < lines.width; i += blockDim.y)
       best.add(widened(x[origin + i * lines.inner]), i);
@@ -94,13 +96,15 @@ void cuda(Context& ctx, const Lines& lines, const Tensor& x, Tensor& y) {
       const unsigned shared_by = lines.width >= 64 ? 8 : 1;
       const dim3 block(kThreads / shared_by, shared_by);
       cu::launch(kOp, argmax_columns_kernel<T>,
-                 {.grid = cu::blocks_for(kOp, lines.outer * lines.inner, block.x), .block = block},
+                 {.grid = cu::blocks_for(kOp, lines.outer * lines.inner, block.x),
+                  .block = block,
+                  .starts_early = true},
                  ctx.stream(), out, x.data<T>(), lines);
     } else {
       const dim3 block = lines.width <= 1024 ? dim3(kWarp, kThreads / kWarp) : dim3(kThreads);
       cu::launch(kOp, argmax_row_kernel<T>,
-                 {.grid = cu::blocks_for(kOp, lines.outer, block.y), .block = block}, ctx.stream(), out,
-                 x.data<T>(), lines.outer, lines.width);
+                 {.grid = cu::blocks_for(kOp, lines.outer, block.y), .block = block, .starts_early = true},
+                 ctx.stream(), out, x.data<T>(), lines.outer, lines.width);
     }
   });
 }

@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(kLanes* kPlanes)
     global_avg_pool2d_warp_plane_kernel(T* __restrict__ y, const T* __restrict__ x, std::int64_t planes,
                                         std::int64_t pixels) {
   const std::int64_t plane = static_cast<std::int64_t>(blockIdx.x) * kPlanes + threadIdx.y;
+  burin::cuda::wait_for_previous();
   if (plane >= planes) return;
   float sum = 0.0f;
   for (std::int64_t i = threadIdx.x; i < pixels; i += kLanes) sum += widened(x[plane * pixels + i]);
@@ -41,6 +42,7 @@ __global__ void __launch_bounds__(kLanes* kChannels)
   const std::int64_t n = blockIdx.x / blocks;
   const std::int64_t c = blockIdx.x % blocks * kChannels + threadIdx.x;
   float sum = 0.0f;
+  burin::cuda::wait_for_previous();
   if (c < channels)
     for (std::int64_t i = threadIdx.y; i < pixels; i += kLanes)
       sum += widened(x[(n * pixels + i) * channels + c]);
@@ -69,16 +71,18 @@ void cuda_global(Context& ctx, Layout layout, const Tensor& x, Tensor& y) {
   const std::int64_t pixels = x.shape()[2] * x.shape()[3];
   with_float_dtype(x.dtype(), kOp, [&]<class T>() {
     if (layout == Layout::contiguous) {
-      burin::cuda::launch(
-          kOp, global_avg_pool2d_warp_plane_kernel<T>,
-          {.grid = burin::cuda::blocks_for(kOp, batch * channels, kPlanes), .block = {kLanes, kPlanes}},
-          ctx.stream(), y.data<T>(), x.data<T>(), batch * channels, pixels);
+      burin::cuda::launch(kOp, global_avg_pool2d_warp_plane_kernel<T>,
+                          {.grid = burin::cuda::blocks_for(kOp, batch * channels, kPlanes),
+                           .block = {kLanes, kPlanes},
+                           .starts_early = true},
+                          ctx.stream(), y.data<T>(), x.data<T>(), batch * channels, pixels);
     } else {
       const std::int64_t blocks = (channels + kChannels - 1) / kChannels;
-      burin::cuda::launch(
-          kOp, global_avg_pool2d_channels_kernel<T>,
-          {.grid = burin::cuda::blocks_for(kOp, batch * blocks, 1), .block = {kChannels, kLanes}},
-          ctx.stream(), y.data<T>(), x.data<T>(), channels, blocks, pixels);
+      burin::cuda::launch(kOp, global_avg_pool2d_channels_kernel<T>,
+                          {.grid = burin::cuda::blocks_for(kOp, batch * blocks, 1),
+                           .block = {kChannels, kLanes},
+                           .starts_early = true},
+                          ctx.stream(), y.data<T>(), x.data<T>(), channels, blocks, pixels);
     }
   });
 }

@@ -66,6 +66,7 @@ template <int kVector, class T>
 __global__ void batch_norm_interleaved_kernel(T* y, const T* x, const Planes planes,
                                               const Statistics statistics, const Activation activation) {
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kVector;
+  cuda::wait_for_previous();
   if (first >= planes.channels) return;
   Channel normalize[kVector];
   for (int v = 0; v < kVector; ++v) normalize[v] = channel(statistics, first + v);
@@ -97,10 +98,11 @@ void launch_kernel(Context& ctx, T* y, const T* x, const Planes& planes, const S
   // A few pixels a thread pay for its channels; blocks enough to fill any GPU a few times over.
   const std::int64_t down = (planes.outer + height * 4 - 1) / (height * 4);
   const auto most = std::max<std::int64_t>(1, 4096 / across);
-  cuda::launch(
-      "batch_norm", batch_norm_interleaved_kernel<kVector, T>,
-      {.grid = dim3(across, static_cast<unsigned>(std::min(down, most))), .block = dim3(width, height)},
-      ctx.stream(), y, x, planes, statistics, activation);
+  cuda::launch("batch_norm", batch_norm_interleaved_kernel<kVector, T>,
+               {.grid = dim3(across, static_cast<unsigned>(std::min(down, most))),
+                .block = dim3(width, height),
+                .starts_early = true},
+               ctx.stream(), y, x, planes, statistics, activation);
 }
 
 }  // namespace

@@ -40,7 +40,6 @@ template <int kVector, class T, int kInputs, class Op>
 __global__ void elementwise_kernel(const Op op, const ElementwiseData<T, kInputs> data,
                                    const __grid_constant__ StridedLoop<kInputs + 1> loop) {
   const int inner = loop.rank - 1;
-  cuda::wait_for_previous();
   cuda::for_each_index((loop.count + kVector - 1) / kVector, [&](std::int64_t i) {
     const std::int64_t first = i * kVector;
     const cuda::Offsets<kInputs + 1> offsets = cuda::offsets_of(loop, first);
@@ -90,15 +89,12 @@ template <class T, int kInputs, class Op>
 void launch_elementwise(const char* name, Context& ctx, const Op& op, const ElementwiseData<T, kInputs>& data,
                         const StridedLoop<kInputs + 1>& loop) {
   constexpr int kVector = sizeof(uint4) / sizeof(T);
-  const auto run = [&]<int kElements>() {
-    cuda::LaunchShape shape = cuda::grid_stride_shape((loop.count + kElements - 1) / kElements);
-    shape.starts_early = true;
-    cuda::launch(name, elementwise_kernel<kElements, T, kInputs, Op>, shape, ctx.stream(), op, data, loop);
-  };
   if (can_vectorise<kVector>(data, loop))
-    run.template operator()<kVector>();
+    cuda::launch(name, elementwise_kernel<kVector, T, kInputs, Op>,
+                 cuda::grid_stride_shape((loop.count + kVector - 1) / kVector), ctx.stream(), op, data, loop);
   else
-    run.template operator()<1>();
+    cuda::launch(name, elementwise_kernel<1, T, kInputs, Op>, cuda::grid_stride_shape(loop.count),
+                 ctx.stream(), op, data, loop);
 }
 
 }  // namespace burin::ops

@@ -24,8 +24,9 @@ __global__ void __launch_bounds__(pool2d_cuda::kThreads)
                               Pool2d<Index> p, pool2d_cuda::Windows<1, Index> windows, bool row_major,
                               std::int64_t count) {
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * pool2d_cuda::kThreads + threadIdx.x;
-  if (thread >= count) return;
   const auto at = windows.at(static_cast<Index>(thread));
+  burin::cuda::wait_for_previous();
+  if (thread >= count) return;
   const T* origin = x + pool2d_cuda::origin_of(p, windows.channels_last(), at);
   const Index pitch = windows.channels_last() ? p.channels : 1;
   const PoolTaps<Index> rows = p.h.taps(at.oh);
@@ -63,7 +64,8 @@ void cuda_with_indices(Context& ctx, const Problem& problem, IndexOrder order, c
     pool2d_cuda::with_index(problem.pool, [&]<class Index>(const Pool2d<Index>& p) {
       burin::cuda::launch("max_pool2d", max_pool2d_indices_kernel<T, Index>,
                           {.grid = burin::cuda::blocks_for("max_pool2d", count, pool2d_cuda::kThreads),
-                           .block = pool2d_cuda::kThreads},
+                           .block = pool2d_cuda::kThreads,
+                           .starts_early = true},
                           ctx.stream(), y.values.data<T>(), y.indices.data<std::int64_t>(), x.data<T>(), p,
                           pool2d_cuda::Windows<1, Index>(p, problem.layout == Layout::channels_last),
                           order == IndexOrder::row_major, count);

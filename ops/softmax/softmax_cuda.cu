@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(kWarp* kWarpRows)
                             bool log) {
   using A = Wide<T>;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarpRows + threadIdx.y;
+  burin::cuda::wait_for_previous();
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x);
   A values[kPerLane];
@@ -109,6 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   T* out = y + blockIdx.x * width;
 
   Normalizer<A> mine;
+  burin::cuda::wait_for_previous();
   for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
     const A value = widened(row[i]);
     if (cached) cache[i] = value;  // read again by this thread only
@@ -150,6 +152,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t origin = line / lines.inner * lines.width * lines.inner + line % lines.inner;
 
   Normalizer<A> mine;
+  burin::cuda::wait_for_previous();
   if (live)
     for (std::int64_t i = threadIdx.y; i < lines.width; i += blockDim.y)
       mine.add(widened(x[origin + i * lines.inner]));
@@ -178,22 +181,27 @@ void run(StreamView stream, const Lines& lines, bool log, const T* x, T* y) {
     const unsigned shared_by = lines.width >= 64 ? 8 : 1;
     const dim3 block(kThreads / shared_by, shared_by);
     cu::launch(kOp, softmax_columns_kernel<T>,
-               {.grid = cu::blocks_for(kOp, lines.outer * lines.inner, block.x), .block = block}, stream, y,
-               x, lines, log);
+               {.grid = cu::blocks_for(kOp, lines.outer * lines.inner, block.x),
+                .block = block,
+                .starts_early = true},
+               stream, y, x, lines, log);
   } else if (lines.width <= 32 * kWarp) {
     const auto kernel = lines.width <= 4 * kWarp    ? softmax_warp_row_kernel<T, 4>
                         : lines.width <= 16 * kWarp ? softmax_warp_row_kernel<T, 16>
                                                     : softmax_warp_row_kernel<T, 32>;
     cu::launch(kOp, kernel,
-               {.grid = cu::blocks_for(kOp, lines.outer, kWarpRows), .block = {kWarp, kWarpRows}}, stream, y,
-               x, lines.outer, static_cast<int>(lines.width), log);
+               {.grid = cu::blocks_for(kOp, lines.outer, kWarpRows),
+                .block = {kWarp, kWarpRows},
+                .starts_early = true},
+               stream, y, x, lines.outer, static_cast<int>(lines.width), log);
   } else {
     const std::size_t line_bytes = static_cast<std::size_t>(lines.width) * sizeof(Wide<T>);
     const bool cached = line_bytes <= kCacheBytes;
     cu::launch(kOp, softmax_block_row_kernel<T>,
                {.grid = cu::blocks_for(kOp, lines.outer, 1),
                 .block = kThreads,
-                .shared_bytes = cached ? line_bytes : 0},
+                .shared_bytes = cached ? line_bytes : 0,
+                .starts_early = true},
                stream, y, x, lines.width, log, cached);
   }
 }

@@ -15,6 +15,7 @@ constexpr int kPerThread = 4;  // loads under way at once
 template <class To, class From>
 __global__ void convert_kernel(To* dst, const From* src, const __grid_constant__ StridedLoop<2> loop) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads * kPerThread;
+  wait_for_previous();
   for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads * kPerThread + threadIdx.x;
        first < loop.count; first += step) {
     From values[kPerThread];
@@ -40,7 +41,8 @@ void convert_strided(StreamView stream, DType dst_dtype, void* dst, DType src_dt
                      const StridedLoop<2>& loop) {
   constexpr std::int64_t kMostBlocks = 1 << 14;
   const std::int64_t blocks = std::min((loop.count - 1) / (kThreads * kPerThread) + 1, kMostBlocks);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)};
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .starts_early = true};
   with_any_dtype(dst_dtype, "copy", [&]<class To>() {
     with_any_dtype(src_dtype, "copy", [&]<class From>() {
       if constexpr (!std::is_same_v<To, From>)

@@ -39,6 +39,7 @@ __global__ void copy_transpose_kernel(T* dst, const T* src, const __grid_constan
   __shared__ T tile[kTile][kTile + 1];  // the extra column spreads a column over the banks
   const std::int64_t across = (t.columns + kTile - 1) / kTile;
   const std::int64_t down = (t.rows + kTile - 1) / kTile;
+  wait_for_previous();
   for (std::int64_t index = blockIdx.x; index < tiles; index += gridDim.x) {
     const std::int64_t column = index % across * kTile;
     const std::int64_t row = index / across % down * kTile;
@@ -96,8 +97,9 @@ void copy_as(StreamView stream, void* dst, const void* src, const StridedLoop<2>
   const std::int64_t tiles =
       ((t.rows + kTile - 1) / kTile) * ((t.columns + kTile - 1) / kTile) * t.outer.count;
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(tiles, 1 << 16));
-  launch("copy", copy_transpose_kernel<T>, {.grid = dim3(blocks), .block = dim3(kTile, kTileRows)}, stream,
-         to, from, t, tiles);
+  launch("copy", copy_transpose_kernel<T>,
+         {.grid = dim3(blocks), .block = dim3(kTile, kTileRows), .starts_early = true}, stream, to, from, t,
+         tiles);
 }
 
 /// Largest width in bytes, from 16 down, in which the rows of both operands can be walked: the element's own

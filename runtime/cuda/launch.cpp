@@ -64,7 +64,9 @@ LaunchShape grid_stride_shape(std::int64_t count) {
   constexpr std::int64_t kThreads = 256;
   constexpr std::int64_t kMostBlocks = 1 << 14;
   const std::int64_t blocks = std::min(divide_up(count, kThreads), kMostBlocks);
-  return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(static_cast<unsigned>(kThreads))};
+  return {.grid = dim3(static_cast<unsigned>(blocks)),
+          .block = dim3(static_cast<unsigned>(kThreads)),
+          .starts_early = true};
 }
 
 }  // namespace burin::cuda

@@ -42,11 +42,13 @@ __device__ inline void wait_for_previous() {
 #endif
 }
 
-/// Calls body(i) for this thread's share of [0, count), in a one-dimensional grid of any size. The counter is
-/// 64-bit, so the last step of a count near 2^31 does not wrap.
+/// Waits for what was queued before, then calls body(i) for this thread's share of [0, count), in a
+/// one-dimensional grid of any size. The counter is 64-bit, so the last step of a count near 2^31 does not
+/// wrap.
 template <class Body>
 __device__ void for_each_index(std::int64_t count, Body&& body) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  wait_for_previous();
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step)
     body(i);

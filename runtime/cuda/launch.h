@@ -31,8 +31,8 @@ inline bool is_aligned(const void* data) { return reinterpret_cast<std::uintptr_
 /// Blocks of `per_block` items that `count` items need, for grid.x. Throws UnsupportedError above 2^31 - 1.
 unsigned blocks_for(const char* op, std::int64_t count, std::int64_t per_block);
 
-/// For kernels that loop with for_each_index: 256 threads a block, and blocks enough for `count` threads or
-/// to fill any GPU a few times over.
+/// For kernels that loop with for_each_index and touch no memory before it: 256 threads a block, and blocks
+/// enough for `count` threads or to fill any GPU a few times over, started early.
 LaunchShape grid_stride_shape(std::int64_t count);
 
 }  // namespace burin::cuda

@@ -25,6 +25,7 @@ struct FromDevice {
 
 template <class T, class Source, class Distribution>
 __global__ void random_kernel(T* dst, std::int64_t count, Source source, Distribution distribution) {
+  wait_for_previous();  // the source may be written by the kernel before
   const philox::Blocks blocks = source.blocks(count);
   for_each_index(blocks.count, [&](std::int64_t block) {
     const philox::Floats floats = distribution(blocks.words(block));
