@@ -27,7 +27,7 @@ struct Window {
   Index n, c, oh, ow;
 };
 
-/// An extent that numbers are divided by: with 32 bits by a multiplication, which takes a fifth of the time.
+/// An extent that numbers are divided by, with 32 bits by a multiplication.
 template <class Index>
 class Extent {
  public:
