@@ -84,8 +84,11 @@ void Captured::bind_inputs(StreamView user, std::span<const Tensor> given) {
 }
 
 void Captured::bind(Binding& input, const Tensor& given) {
+  // A replay writes its outputs perhaps before it has read all of its inputs.
+  const auto is_written = [&](const Binding& output) { return may_overlap(output.home, given); };
   const bool in_place = input.is_patchable && given.device() == input.spec.device &&
-                        given.is_dense_in(input.home.layout()) && is_bindable(given.raw());
+                        given.is_dense_in(input.home.layout()) && is_bindable(given.raw()) &&
+                        std::none_of(outputs.begin(), outputs.end(), is_written);
   const void* address = in_place ? given.raw() : input.home.raw();
   if (address != input.address) kernels.point(input, address);
   input.bound = given;
