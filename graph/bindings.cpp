@@ -25,7 +25,7 @@ std::vector<Binding::Site> GraphKernels::sites_of(const void* begin, std::size_t
   return sites;
 }
 
-void GraphKernels::point(Binding& binding, const void* address) {
+void GraphKernels::point(Binding& binding, const void* address) noexcept {
   for (const Binding::Site& site : binding.sites) {
     const std::uintptr_t word = reinterpret_cast<std::uintptr_t>(address) + site.delta;
     Entry& entry = nodes_[site.kernel];

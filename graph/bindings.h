@@ -38,7 +38,7 @@ class GraphKernels {
   /// Where the arguments hold an address within [begin, begin + bytes).
   std::vector<Binding::Site> sites_of(const void* begin, std::size_t bytes) const;
   /// Makes the sites of the binding hold addresses from `address` on. Takes effect with flush().
-  void point(Binding& binding, const void* address);
+  void point(Binding& binding, const void* address) noexcept;
   /// Tells the executable graph. If it throws, a later call tells the rest.
   void flush(void* exec);
   /// Tells the graph itself, for those that are made of it later.

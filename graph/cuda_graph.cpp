@@ -47,31 +47,37 @@ Captured& captured_in(CudaGraph& graph, const char* op) {
 namespace {
 
 const detail::Captured& captured_in(const CudaGraph& graph, const char* op) {
-  return detail::captured_in(const_cast<CudaGraph&>(graph), op);  // which is only read
+  return detail::captured_in(const_cast<CudaGraph&>(graph), op);  // which stays as it was
 }
 
 }  // namespace
 
-CudaGraph::CudaGraph() : state_(std::make_unique<detail::GraphState>()) {}
+CudaGraph::CudaGraph() = default;
 CudaGraph::~CudaGraph() = default;
 CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
 CudaGraph& CudaGraph::operator=(CudaGraph&&) noexcept = default;
 
+detail::GraphState& CudaGraph::state() {
+  if (!state_) state_ = std::make_unique<detail::GraphState>();
+  return *state_;
+}
+
 void CudaGraph::capture_begin(Context& ctx, GraphPool pool) {
-  BURIN_CHECK(!state_->capture, CaptureError, "capture_begin: the graph is recording already");
-  BURIN_CHECK(!state_->captured, CaptureError,
+  detail::GraphState& graph = state();
+  BURIN_CHECK(!graph.capture, CaptureError, "capture_begin: the graph is recording already");
+  BURIN_CHECK(!graph.captured, CaptureError,
               "capture_begin: the graph holds a capture already; reset() lets it go");
   BURIN_CHECK(ctx.device().is_cuda(), CaptureError,
               "capture_begin: the context is of the CPU, which has no graphs; GraphExecutor runs on either");
   if constexpr (kHasCuda) {
-    if (!pool) pool = state_->pool;
-    state_->capture = std::make_unique<detail::GraphCapture>(ctx, std::move(pool));
-    state_->pool = state_->capture->pool();
+    if (!pool) pool = graph.pool;
+    graph.capture = std::make_unique<detail::GraphCapture>(ctx, std::move(pool));
+    graph.pool = graph.capture->pool();
   }
 }
 
 void CudaGraph::capture_end() {
-  BURIN_CHECK(state_->capture, CaptureError,
+  BURIN_CHECK(is_recording(), CaptureError,
               "capture_end: the graph is not recording; capture_begin() comes first");
   if constexpr (kHasCuda) {
     const std::unique_ptr<detail::GraphCapture> capture = std::move(state_->capture);
@@ -96,23 +102,23 @@ const std::vector<TensorSpec>& CudaGraph::inputs() const { return captured_in(*t
 const std::vector<GraphOp>& CudaGraph::ops() const { return captured_in(*this, "ops").ops; }
 const std::vector<GraphNode>& CudaGraph::nodes() const { return captured_in(*this, "nodes").nodes; }
 
-GraphPool CudaGraph::pool() const { return state_->pool; }
+GraphPool CudaGraph::pool() const { return state_ ? state_->pool : GraphPool(); }
 
 void CudaGraph::set_pool(GraphPool pool) {
-  BURIN_CHECK(!state_->capture, CaptureError, "set_pool: the graph is recording, to the pool that it has");
-  state_->pool = std::move(pool);
+  BURIN_CHECK(!is_recording(), CaptureError, "set_pool: the graph is recording, to the pool that it has");
+  state().pool = std::move(pool);
 }
 
 void CudaGraph::reset() {
-  state_->capture.reset();
-  state_->captured.reset();
+  state().capture.reset();
+  state().captured.reset();
 }
 
 bool CudaGraph::is_recording() const noexcept { return state_ && state_->capture; }
 bool CudaGraph::is_captured() const noexcept { return state_ && state_->captured; }
 std::uint64_t CudaGraph::replays() const noexcept { return is_captured() ? state_->captured->replays : 0; }
 
-void CudaGraph::enable_debug_mode() { state_->debug = true; }
+void CudaGraph::enable_debug_mode() { state().debug = true; }
 
 void CudaGraph::debug_dump(const std::string& path) const {
   const std::string dot = detail::to_dot(captured_in(*this, "debug_dump"), state_->debug);

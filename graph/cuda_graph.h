@@ -55,7 +55,7 @@ class BURIN_API CudaGraph {
   CudaGraph();
   /// A capture that was not ended is dropped; a replay that is under way finishes.
   ~CudaGraph();
-  CudaGraph(CudaGraph&&) noexcept;
+  CudaGraph(CudaGraph&&) noexcept;  // what was moved from is empty, as if new
   CudaGraph& operator=(CudaGraph&&) noexcept;
 
   /// From here on the context's stream records instead of running, and its memory comes from `pool`: one made
@@ -110,7 +110,8 @@ class BURIN_API CudaGraph {
 
  private:
   friend struct detail::GraphAccess;
-  std::unique_ptr<detail::GraphState> state_;
+  detail::GraphState& state();
+  std::unique_ptr<detail::GraphState> state_;  // made when first needed
 };
 
 }  // namespace burin

@@ -68,7 +68,7 @@ class BURIN_API GraphExecutor {
   /// (load_state_dict, to), graphs that hold the old ones are made anew.
   GraphExecutor(Context& ctx, const nn::Module& module, ExecutorOptions options = {});
   ~GraphExecutor();
-  GraphExecutor(GraphExecutor&&) noexcept;
+  GraphExecutor(GraphExecutor&&) noexcept;  // what was moved from may only be assigned to, and end
   GraphExecutor& operator=(GraphExecutor&&) noexcept;
 
   /// Inputs on the context's device, or on the host, from where they are copied. Outputs are on the device.

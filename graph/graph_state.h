@@ -54,7 +54,7 @@ struct Captured {
  private:
   void check_inputs(std::span<const Tensor> given) const;
   void note_stream(StreamView stream);
-  void bind(Binding& input, const Tensor& given);
+  void bind(Binding& input, const Tensor& given) noexcept;
 };
 
 /// A capture that is under way, from its beginning to end() or the destructor, which drops it.
@@ -93,7 +93,7 @@ struct GraphState {
 };
 
 struct GraphAccess {
-  static GraphState& state(CudaGraph& graph) { return *graph.state_; }
+  static GraphState& state(CudaGraph& graph) { return graph.state(); }
 };
 
 /// capture() with hooks.

@@ -79,11 +79,13 @@ void Captured::bind_inputs(StreamView user, std::span<const Tensor> given) {
     // A later replay with the same inputs does not come here.
     given[i].record_use(StreamView(stream.get()));
     for (const std::shared_ptr<StreamState>& other : used) given[i].record_use(StreamView(other.get()));
-    bind(inputs[i], given[i]);
   }
+  // All or none: only what is above can fail.
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (!is_bound(inputs[i], given[i])) bind(inputs[i], given[i]);
 }
 
-void Captured::bind(Binding& input, const Tensor& given) {
+void Captured::bind(Binding& input, const Tensor& given) noexcept {
   // A replay writes its outputs perhaps before it has read all of its inputs.
   const auto is_written = [&](const Binding& output) { return may_overlap(output.home, given); };
   const bool in_place = input.is_patchable && given.device() == input.spec.device &&

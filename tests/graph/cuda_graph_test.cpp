@@ -327,6 +327,16 @@ TEST_F(CudaGraphs, MoveWhileTheyRecordAndAfterwards) {
   EXPECT_FALSE(moved.is_captured());  // NOLINT: moved from
   again.replay(ctx.stream());
   EXPECT_EQ(value_of(ctx, y), 4);
+  // What was moved from is an empty graph.
+  EXPECT_FALSE(moved.pool());
+  moved.reset();
+  expect_error<CaptureError>([&] { moved.replay(ctx.stream()); }, "replay: the graph is empty");
+  expect_error<CaptureError>([&] { graph.capture_end(); }, "capture_end: the graph is not recording");
+  graph.capture_begin(ctx);
+  const Tensor z = affine(ctx, x, 5, 0);
+  graph.capture_end();
+  graph.replay(ctx.stream());
+  EXPECT_EQ(value_of(ctx, z), 5);
 }
 
 TEST_F(CudaGraphs, AreOneStraightLineOfNamedNodes) {
