@@ -59,7 +59,8 @@ struct ExecutorReport {
 ///
 /// Outputs of run() are the caller's: no later run writes to one that is still held. Weights may be shared
 /// between executors. Calls are serialised by a lock, so threads may share an executor; for speed give each
-/// thread one, with a context of its own.
+/// thread one, with a context of its own. The context's `warn` is called under that lock: it must not call
+/// the executor.
 class BURIN_API GraphExecutor {
  public:
   /// The context outlives the executor, and is used by it alone while run() is under way.
