@@ -7,6 +7,7 @@
 #include <burin/runtime/config.h>
 #include <burin/runtime/copy.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -94,6 +95,16 @@ void check_results(const std::vector<Tensor>& results, const std::vector<WarmUp:
                 i);
 }
 
+/// What runs beside the context's stream is not seen: which tensors it reads, and for how long.
+void require_one_stream(const Captured& captured) {
+  for (std::size_t i = 0; i < captured.nodes.size(); ++i) {
+    const std::vector<std::size_t>& after = captured.nodes[i].after;
+    const bool is_next = std::find(after.begin(), after.end(), i - 1) != after.end();
+    BURIN_CHECK(i == 0 || is_next, CaptureError,
+                "capture: the callable queued work on more than one stream; capture_begin() records that");
+  }
+}
+
 /// One recorded run. Nothing if an output does not lie in the memory that was made for it.
 std::unique_ptr<Captured> attempt(Context& ctx, const Forward& forward, const std::vector<Tensor>& inputs,
                                   const std::vector<std::string>& names, const GraphPool& pool,
@@ -130,6 +141,7 @@ std::unique_ptr<Captured> attempt(Context& ctx, const Forward& forward, const st
   homes.clear();  // their memory is the pool's again: only replays use it, which fill it first
 
   std::unique_ptr<Captured> captured = capture.end(std::move(input_bindings), std::move(output_bindings));
+  require_one_stream(*captured);
   for (std::size_t i = 0; i < outputs.size(); ++i)
     if (!memory.is_exchangeable(i, outputs[i])) captured->outputs[i].is_patchable = false;
   for (const Binding& input : captured->inputs) captured->input_specs.push_back(input.spec);

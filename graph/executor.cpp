@@ -1,6 +1,7 @@
 #include <burin/graph/executor_state.h>
 #include <burin/graph/rebind.h>
 #include <burin/ops/concat/concat.h>
+#include <burin/runtime/allocate.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/copy.h>
 
@@ -90,7 +91,7 @@ std::vector<Tensor> GraphExecutor::State::run(std::span<const Tensor> inputs) {
   detail::check_inputs(ctx, options, inputs);
   const std::int64_t batch = options.buckets.empty() ? -1 : detail::batch_of(options, inputs);
   if (!options.graphs || ctx.device().is_cpu() || batch == 0) return run_eagerly(inputs, batch);
-  notice_new_weights();
+  notice_changes();
   if (batch < 0) {
     ExecutorEntry& entry = entry_for(detail::signature_of(inputs), -1);
     return entry.graph.is_captured() ? replay(entry, inputs, -1) : run_eagerly(inputs, -1);
@@ -150,8 +151,10 @@ void GraphExecutor::State::free_outputs(ExecutorEntry& entry) {
     if (!state.is_exchangeable) continue;
     const Tensor& output = entry.graph.outputs()[i];
     if (output.buffer().use_count() <= state.owners && !output.buffer()->is_used_elsewhere()) continue;
-    state.is_exchangeable =
-        detail::rebind_output(entry.graph, i, empty(ctx, output.shape(), output.dtype(), output.layout()));
+    const bool has_moved = detail::rebind_output(
+        entry.graph, i, allocate("GraphExecutor", ctx.memory(), ctx.stream(), output.spec()));
+    BURIN_CHECK(has_moved, CaptureError,
+                "GraphExecutor: output {} is still held, and its graph cannot write elsewhere", i);
     state.owners = entry.graph.outputs()[i].buffer().use_count();
   }
 }

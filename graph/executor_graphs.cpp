@@ -166,23 +166,28 @@ void GraphExecutor::State::drop_unused_pool() {
   if (std::none_of(entries.begin(), entries.end(), has_graph)) pool = {};
 }
 
-void GraphExecutor::State::notice_new_weights() {
+/// Graphs hold parameters by address and layout, and were recorded with the context's settings of then.
+void GraphExecutor::State::notice_changes() {
+  const bool allow_tf32 = ctx.precision().allow_tf32;
+  if (recorded_tf32 != allow_tf32 || recorded_backend != ctx.preferred()) clear();
+  recorded_tf32 = allow_tf32;
+  recorded_backend = ctx.preferred();
   if (!module) return;
   const auto is_new = [](const detail::WeightUse& use) {
-    return use.parameter->tensor().raw() != use.address;
+    return use.parameter->tensor().raw() != use.address || use.parameter->tensor().spec() != use.spec;
   };
   if (!weights.empty() && std::none_of(weights.begin(), weights.end(), is_new)) return;
   if (!weights.empty()) clear();
   weights.clear();
   for (const nn::Parameter* parameter : module->parameters())
-    weights.push_back({parameter, parameter->tensor().raw()});
+    weights.push_back({parameter, parameter->tensor().raw(), parameter->tensor().spec()});
 }
 
 void GraphExecutor::State::prepare(std::span<const Tensor> examples) {
   if (!options.graphs || ctx.device().is_cpu()) return;
   detail::check_inputs(ctx, options, examples);
   if (!options.buckets.empty()) detail::batch_of(options, examples);
-  notice_new_weights();
+  notice_changes();
   if (options.buckets.empty()) {
     entry_for(detail::signature_of(examples), -1);
     return;

@@ -55,10 +55,11 @@ struct ExecutorEntry {
   std::vector<Tensor> padded{};  // inputs of the bucket's batch, for smaller ones; made when first needed
 };
 
-/// A parameter and the address that graphs have of it.
+/// A parameter as graphs have it.
 struct WeightUse {
   const nn::Parameter* parameter;
   const void* address;
+  TensorSpec spec;
 };
 
 }  // namespace detail
@@ -69,6 +70,8 @@ struct GraphExecutor::State {
   ExecutorOptions options;
   const nn::Module* module = nullptr;
   std::vector<detail::WeightUse> weights{};
+  bool recorded_tf32 = false;
+  Backend recorded_backend = Backend::automatic;
 
   std::mutex mutex{};  // of all below
   GraphPool pool{};
@@ -104,7 +107,7 @@ struct GraphExecutor::State {
   bool evict_oldest();
   void limit_entries();
   void drop_unused_pool();
-  void notice_new_weights();
+  void notice_changes();
 };
 
 }  // namespace burin

@@ -250,6 +250,25 @@ TEST_F(Captures, ResultsOfAGraphMayBeItsOwnInputs) {
   }
 }
 
+TEST_F(Captures, WorkOnASecondStreamIsRefusedAndRunsEagerlyInAnExecutor) {
+  Context ctx = make_context();
+  Context side = make_context();
+  const Tensor weight = filled(ctx, 100);
+  const Forward pass = [&](Context& c, Inputs in) {
+    const Tensor first = affine(c, weight, 1, 0);
+    side.stream().wait(c.stream());
+    const Tensor there = affine(side, in[0], 1, 0);
+    const Tensor here = affine(c, first, 1, 0);
+    c.stream().wait(side.stream());
+    there.record_use(c.stream());
+    return std::vector{sum2(c, here, there)};
+  };
+  expect_error<CaptureError>([&] { capture(ctx, pass, {filled(ctx, 1)}); }, "more than one stream");
+  GraphExecutor executor(ctx, pass);
+  for (const float x : {7.0f, 8.0f}) EXPECT_EQ(value_of(ctx, executor.run(filled(ctx, x))), 100 + x);
+  EXPECT_EQ(executor.report().eager_runs, 2u);
+}
+
 TEST_F(Captures, OutputsMayBeInputsViewsOrTheSameTwice) {
   Context ctx = make_context();
   Tensor weight = filled(ctx, 6);

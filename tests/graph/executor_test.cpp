@@ -266,6 +266,31 @@ TEST_F(Executors, OutputsMayBeInputsOfTheNextRun) {
   EXPECT_EQ(value_of(ctx, x), 1023);
 }
 
+TEST_F(Executors, HeldOutputsOfUnusualStridesAreNotOverwritten) {
+  Context ctx = make_context();
+  const auto pass = [](Context& c, Inputs in) {
+    return std::vector{affine(c, in[0], 2, 0).reshape({4, 1}).permute({1, 0})};
+  };
+  GraphExecutor executor(ctx, pass);
+  const Tensor first = executor.run(filled(ctx, 1));
+  const Tensor second = executor.run(filled(ctx, 5));
+  EXPECT_EQ(value_of(ctx, first), 2);
+  EXPECT_EQ(value_of(ctx, second), 10);
+}
+
+TEST_F(Executors, NoticeANewPrecision) {
+  Context ctx = make_context();
+  const auto pass = [](Context& c, Inputs in) {
+    return std::vector{affine(c, in[0], c.precision().allow_tf32 ? 2 : 1, 0)};
+  };
+  GraphExecutor executor(ctx, pass);
+  for (const bool allow_tf32 : {true, false, true}) {
+    ctx.set_precision({.allow_tf32 = allow_tf32});
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(value_of(ctx, executor.run(filled(ctx, 1))), allow_tf32 ? 2 : 1);
+  }
+  EXPECT_EQ(executor.report().captures, 3u);
+}
+
 TEST_F(Executors, OutputsOutliveTheirGraphs) {
   Context ctx = make_context();
   std::vector<Tensor> held;
