@@ -142,6 +142,13 @@ std::unique_ptr<Captured> attempt(Context& ctx, const Forward& forward, const st
 
   std::unique_ptr<Captured> captured = capture.end(std::move(input_bindings), std::move(output_bindings));
   require_one_stream(*captured);
+  // The memory of outputs is held by their tensors, which may be exchanged.
+  std::erase_if(captured->held, [&](const std::shared_ptr<Buffer>& buffer) {
+    const auto is_same = [&](const auto& served) { return served.second->data() == buffer->data(); };
+    return std::any_of(memory.served.begin(), memory.served.end(), is_same);
+  });
+  if (hooks.keep_outputs)  // a pass may write to its inputs, and what it wrote is compared
+    for (Binding& input : captured->inputs) input.is_patchable = false;
   for (std::size_t i = 0; i < outputs.size(); ++i)
     if (!memory.is_exchangeable(i, outputs[i])) captured->outputs[i].is_patchable = false;
   for (const Binding& input : captured->inputs) captured->input_specs.push_back(input.spec);
@@ -159,6 +166,7 @@ CudaGraph capture_with(Context& ctx, const Forward& forward, std::vector<Tensor>
   if constexpr (kHasCuda) {
     const std::vector<std::string> names = names_of(options.names, inputs.size());
     require_capturable(ctx.stream());
+    const std::vector<Tensor> given = inputs;
     inputs = normalized(ctx, std::move(inputs), names);
     const GraphPool pool = options.pool ? options.pool : make_graph_pool(ctx);
     WarmUp warm(ctx, forward, inputs);
@@ -166,7 +174,7 @@ CudaGraph capture_with(Context& ctx, const Forward& forward, std::vector<Tensor>
     std::unique_ptr<Captured> captured = attempt(ctx, forward, inputs, names, pool, warm, hooks, true);
     if (!captured) captured = attempt(ctx, forward, inputs, names, pool, warm, hooks, false);
     if (captured->nodes.empty()) ctx.warn("capture: the graph is empty: the callable queued nothing");
-    captured->bind_inputs(ctx.stream(), inputs);  // which the warm-up has checked
+    captured->bind_inputs(ctx.stream(), given);  // which the warm-up has checked
     GraphState& state = GraphAccess::state(graph);
     state.pool = pool;
     state.debug = options.debug;

@@ -250,6 +250,19 @@ TEST_F(Captures, ResultsOfAGraphMayBeItsOwnInputs) {
   }
 }
 
+TEST_F(Captures, InputsOnTheHostAreReadAgainAtEveryReplay) {
+  Context ctx = make_context();
+  Context cpu;
+  Tensor host = filled(cpu, 1);
+  const auto same = [](Context& c, Inputs in) { return std::vector{affine(c, in[0], 1, 0)}; };
+  CudaGraph graph = capture(ctx, same, {host});
+  for (const float value : {9.0f, 10.0f}) {
+    affine_into(cpu, host, host, 0, value);
+    graph.replay(ctx.stream());
+    EXPECT_EQ(value_of(ctx, graph.outputs()[0]), value);
+  }
+}
+
 TEST_F(Captures, WorkOnASecondStreamIsRefusedAndRunsEagerlyInAnExecutor) {
   Context ctx = make_context();
   Context side = make_context();

@@ -278,6 +278,21 @@ TEST_F(Executors, HeldOutputsOfUnusualStridesAreNotOverwritten) {
   EXPECT_EQ(value_of(ctx, second), 10);
 }
 
+TEST_F(Executors, KeepNoMemoryOfOutputsThatWereExchanged) {
+  Context ctx = make_context();
+  const auto pass = [](Context& c, Inputs in) { return std::vector{affine(c, in[0], 2, 0)}; };
+  GraphExecutor executor(ctx, pass);
+  const Tensor x = filled(ctx, 1, 1 << 20);
+  executor.run(x);
+  const std::size_t before = pool()->stats().allocated_bytes.current;
+  {
+    const Tensor a = executor.run(x);
+    const Tensor b = executor.run(x);
+    const Tensor c = executor.run(x);
+  }
+  EXPECT_EQ(pool()->stats().allocated_bytes.current, before);
+}
+
 TEST_F(Executors, NoticeANewPrecision) {
   Context ctx = make_context();
   const auto pass = [](Context& c, Inputs in) {
