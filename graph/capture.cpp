@@ -201,6 +201,7 @@ RecordedPass record(Context& ctx, StreamView capturing, const Forward& forward, 
                 "record: the stream is not being captured; capture() makes a graph by itself");
     detail::require_capturable(ctx.stream());
     out.pool = pool ? std::move(pool) : make_graph_pool(ctx);
+    detail::require_pool_of(ctx, out.pool);
     detail::JoinedCapture joined(ctx, capturing, out.pool);
     try {
       for (const Tensor& input : inputs) joined.recording().hold(input);

@@ -130,10 +130,18 @@ std::span<const Tensor> GraphExecutor::State::padded(ExecutorEntry& entry, std::
 
 std::vector<Tensor> GraphExecutor::State::replay(ExecutorEntry& entry, std::span<const Tensor> inputs,
                                                  std::int64_t batch) {
-  free_outputs(entry);
-  entry.graph.replay(ctx.stream(), inputs);
-  ++replays;
   std::vector<Tensor> results;
+  try {
+    free_outputs(entry);
+    entry.graph.replay(ctx.stream(), inputs);
+  } catch (const CaptureError& error) {  // of a replay that is refused: nothing has run
+    if (options.strict) throw;
+    note_failure(error.what());
+    for (Tensor& output : run_eagerly(inputs, entry.batch))
+      results.push_back(batch < entry.batch ? output.slice(0, 0, batch) : std::move(output));
+    return results;
+  }
+  ++replays;
   results.reserve(entry.outputs.size());
   for (std::size_t i = 0; i < entry.outputs.size(); ++i) {
     const Tensor& output = entry.graph.outputs()[i];

@@ -76,10 +76,16 @@ ExecutorEntry& GraphExecutor::State::fall_back(const Signature& signature, std::
                                                const std::string& reason) {
   entries.push_front({.signature = signature, .batch = batch});
   limit_entries();
-  if (errors.size() == kMostErrors) errors.erase(errors.begin());
-  errors.push_back(fmt::format("{} runs without a graph: {}", describe(signature), reason));
-  ctx.warn("GraphExecutor: " + errors.back());
+  note_failure(fmt::format("{} runs without a graph: {}", describe(signature), reason));
   return entries.front();
+}
+
+/// Warns, but of nothing that is known already.
+void GraphExecutor::State::note_failure(const std::string& text) {
+  if (std::find(errors.begin(), errors.end(), text) != errors.end()) return;
+  if (errors.size() == kMostErrors) errors.erase(errors.begin());
+  errors.push_back(text);
+  ctx.warn("GraphExecutor: " + text);
 }
 
 /// Other graphs go for it, the one used longest ago first. Throws CaptureError if it exceeds the budget by

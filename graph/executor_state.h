@@ -103,6 +103,7 @@ struct GraphExecutor::State {
   detail::ExecutorEntry capture_within_budget(const detail::Signature& signature, std::int64_t batch);
   detail::ExecutorEntry capture_entry(const detail::Signature& signature, std::int64_t batch);
   void require_room_for(const detail::Signature& signature, std::int64_t batch);
+  void note_failure(const std::string& text);
   std::size_t bytes_with(const detail::ExecutorEntry& entry) const;
   bool evict_oldest();
   void limit_entries();

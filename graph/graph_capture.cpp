@@ -1,6 +1,7 @@
 // From a stream that begins to record to an executable graph.
 
 #include <burin/graph/graph_state.h>
+#include <burin/graph/warm_up.h>
 #include <burin/runtime/check.h>
 #include <burin/runtime/cuda/cuda_calls.h>
 
@@ -117,11 +118,18 @@ void require_capturable(StreamView stream) {
               "caller's");
 }
 
+void require_pool_of(const Context& ctx, const GraphPool& pool) {
+  const CachingPool* own = caching_pool_below(*ctx.memory());
+  BURIN_CHECK(own && own->made(pool), CaptureError,
+              "capture: the graph pool is of another CachingPool than the context's memory");
+}
+
 GraphCapture::GraphCapture(Context& ctx, GraphPool pool, CaptureHooks hooks)
     : ctx_(ctx), pool_(std::move(pool)), stream_(ctx.stream().share()) {
   const StreamView stream = ctx.stream();
   require_capturable(stream);
   if (!pool_) pool_ = make_graph_pool(ctx);
+  require_pool_of(ctx, pool_);
   route_ = std::make_unique<CaptureRoute>(pool_);
   recording_ = std::make_unique<Recording>(ctx, *route_, std::move(hooks));
   cuda::begin_capture(stream);

@@ -103,6 +103,9 @@ CudaGraph capture_with(Context& ctx, const Forward& forward, std::vector<Tensor>
 /// Throws CaptureError for a default stream, and for one that is being captured.
 void require_capturable(StreamView stream);
 
+/// Throws CaptureError for a pool that the context's memory does not stand upon.
+void require_pool_of(const Context& ctx, const GraphPool& pool);
+
 /// A context's stream that takes part in a capture of the caller's, for a scope: it begins behind what is
 /// recorded on `capturing`, and `capturing` goes on behind it.
 class JoinedCapture {

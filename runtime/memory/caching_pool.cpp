@@ -57,6 +57,7 @@ std::size_t CachingPool::reserved_bytes() const noexcept { return pool_->reserve
 std::size_t CachingPool::limit_bytes() const noexcept { return pool_->limit_bytes(); }
 void CachingPool::set_limit_bytes(std::size_t bytes) noexcept { pool_->set_limit_bytes(bytes); }
 GraphPool CachingPool::make_graph_pool() const { return GraphPool(pool_->make_arena()); }
+bool CachingPool::made(const GraphPool& pool) const noexcept { return pool && pool.arena()->pool == pool_; }
 
 std::shared_ptr<CachingPool> make_pinned_pool(CachingPoolOptions options) {
   return std::make_shared<CachingPool>(make_pinned_resource(), options);

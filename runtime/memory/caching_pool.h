@@ -86,6 +86,7 @@ class BURIN_API CachingPool final : public MemoryResource {
 
   /// Memory of its own for captures. See GraphPool.
   GraphPool make_graph_pool() const;
+  bool made(const GraphPool& pool) const noexcept;
 
  private:
   std::shared_ptr<detail::Pool> pool_;

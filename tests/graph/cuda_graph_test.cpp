@@ -313,6 +313,15 @@ TEST_F(CudaGraphs, OutliveTheirContext) {
   EXPECT_EQ(value_of(other, y), 7);
 }
 
+TEST_F(CudaGraphs, RefuseAPoolOfOtherMemory) {
+  Context ctx = make_context();
+  const auto other = std::make_shared<CachingPool>(Device::cuda(0));
+  CudaGraph graph;
+  expect_error<CaptureError>([&] { graph.capture_begin(ctx, other->make_graph_pool()); },
+                             "another CachingPool than the context's memory");
+  EXPECT_FALSE(graph.is_recording());
+}
+
 TEST_F(CudaGraphs, MoveWhileTheyRecordAndAfterwards) {
   Context ctx = make_context();
   const Tensor x = filled(ctx, 1);

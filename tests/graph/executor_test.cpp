@@ -293,6 +293,20 @@ TEST_F(Executors, KeepNoMemoryOfOutputsThatWereExchanged) {
   EXPECT_EQ(pool()->stats().allocated_bytes.current, before);
 }
 
+TEST_F(Executors, RunEagerlyWhereAReplayIsRefused) {
+  Context ctx = make_context();
+  Tensor kept;
+  const auto pass = [&](Context& c, Inputs in) {
+    kept = affine(c, in[0], 2, 0);
+    return std::vector{affine(c, kept, 1, 1)};
+  };
+  GraphExecutor executor(ctx, pass, {.buckets = {2, 4}});
+  for (const std::int64_t batch : {4, 2, 4, 1, 2})
+    EXPECT_EQ(value_of(ctx, executor.run(filled(ctx, 3, batch * 3).reshape({batch, 3}))), 7) << batch;
+  EXPECT_GT(executor.report().eager_runs, 0u);
+  kept = Tensor();
+}
+
 TEST_F(Executors, NoticeANewPrecision) {
   Context ctx = make_context();
   const auto pass = [](Context& c, Inputs in) {
