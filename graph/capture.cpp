@@ -95,7 +95,8 @@ void check_results(const std::vector<Tensor>& results, const std::vector<WarmUp:
                 i);
 }
 
-/// What runs beside the context's stream is not seen: which tensors it reads, and for how long.
+/// Throws CaptureError unless each node waits for the one before: of work on another stream it is not known
+/// which tensors it reads, and for how long.
 void require_one_stream(const Captured& captured) {
   for (std::size_t i = 0; i < captured.nodes.size(); ++i) {
     const std::vector<std::size_t>& after = captured.nodes[i].after;

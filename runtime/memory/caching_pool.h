@@ -86,6 +86,7 @@ class BURIN_API CachingPool final : public MemoryResource {
 
   /// Memory of its own for captures. See GraphPool.
   GraphPool make_graph_pool() const;
+  /// Whether make_graph_pool() of this pool made it; false for no pool.
   bool made(const GraphPool& pool) const noexcept;
 
  private:
